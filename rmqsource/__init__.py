@@ -113,7 +113,7 @@ def last_commit(path: str | PathLike[str]) -> Commit | None:
         A local store root.
     """
     from store_core.files.store_directory import StoreDirectory  # noqa: PLC0415 (on demand)
-    from store_core.staged_commit.ledger import Ledger  # noqa: PLC0415
+    from store_core.staged_commit.job import Ledger  # noqa: PLC0415
 
     return Ledger(StoreDirectory(path).resolve()).last_commit()
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from store_core.read.pinned_store import PinnedStore
     from store_core.recovery.recovery import LogRecovery
     from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
-    from store_core.services.flush_manager import Replication
+    from store_core.services.flush_services import Replication
     from store_core.services.open_store import IsAwaited
     from store_core.services.reput_message import Dispatcher
     from store_core.services.store_services import StoreServices

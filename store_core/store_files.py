@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import LogDamageError, StoreConfigError, StoreFormatError
-from store_core.files.directory_swap import remove_tree
-from store_core.files.file_writing import make_directory, write_error, write_errors
+from store_core.files.file_writing import make_directory, remove_tree, write_error, write_errors
 from store_core.files.page_cache import drop_cached_pages
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
@@ -36,15 +35,14 @@ from store_core.log.commit_log import (
 )
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_directories import queue_file_sizes
-from store_core.recovery.end_witness import FilesWitness
 from store_core.recovery.index_proof import index_keys
+from store_core.recovery.lost_end import FilesWitness
 from store_core.recovery.queue_review import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.resolve_open_jobs import settle, uncommitted_offset
-from store_core.state.checkpoint_file import CheckpointFile
-from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
 

@@ -16,7 +16,7 @@ from store_core.errors import (
     StoreNotFoundError,
 )
 from store_core.files.store_directory import StoreDirectory
-from store_core.index.index_service import IndexService
+from store_core.index.index_queries import IndexService
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import (
     ABORT_FILE,
@@ -47,7 +47,7 @@ from store_core.read.store_queries import StoreQueries
 from store_core.recovery.lost_end import find_lost_end
 from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
 from store_core.staged_commit.staging import STAGING_DIRECTORY
-from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
 from store_core.state.store_state import StoreState, store_state, written_by_5x
 
@@ -508,7 +508,7 @@ class StoreSnapshot(StoreQueries):
         return self._lost_ends[most_queues]
 
     def _sought_lost_end(self, most_queues: int | None) -> LostEnd | None:
-        from store_core.recovery.end_witness import FilesWitness  # noqa: PLC0415 (workers need none)
+        from store_core.recovery.lost_end import FilesWitness  # noqa: PLC0415 (workers need none)
 
         last_start, state = self._last_start, self.state
         # Nobody can tell whether a broker has a remote store open.

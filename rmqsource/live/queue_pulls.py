@@ -17,8 +17,7 @@ from rmqsource.live.cluster import Patience
 from rmqsource.live.errors import LiveDataLossError
 from rmqsource.live.live_options import EVERYTHING, SQL92, pushed
 from rmqsource.live.live_queues import BATCH, PLAIN, UNKNOWN, LiveQueue, QueueSlice
-from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import walk_records
+from store_core.codec.record_frames import RecordFrames, walk_records
 from store_core.layout.message import (
     COMMIT_LOG_OFFSET_AT,
     HEADER_IPV4,

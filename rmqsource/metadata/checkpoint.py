@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from rmqsource.metadata.columns import table_part
-from store_core.state.store_checkpoint import StoreCheckpoint
+from store_core.state.checkpoint import StoreCheckpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from store_core.layout.message import (
     PROPERTY_TIMER_ROLL_TIMES,
 )
 from store_core.layout.timer import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
-from store_core.read.key_set import KeySet
+from store_core.read.key_match import KeySet
 from store_core.read.timer_state import TimerProgress, load_timer_progress, load_timer_units
 from store_core.topics import REAL_QUEUE_ID, REAL_TOPIC, TIMER_TOPIC, numbers_of, property_of
 

@@ -9,7 +9,7 @@ from rmqsource.errors import SourceOptionError
 from store_core.arrow import pa, pc
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
-from store_core.read.key_set import KeySet
+from store_core.read.key_match import KeySet
 
 if TYPE_CHECKING:
     from store_core.arrow_types import Array

@@ -18,7 +18,7 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.layout.consume_queue import MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 from store_core.queue.readable_queue import proved_batch_queue
-from store_core.read.key_candidates import has_batch_queues
+from store_core.read.key_match import has_batch_queues
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -22,8 +22,7 @@ from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.offline_store import OfflineStore
 from store_core.staged_commit.commit import clear_away, commit_job, intent_is_open
 from store_core.staged_commit.crash_points import CrashPoints, no_hook
-from store_core.staged_commit.job import StagedJob
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger, StagedJob
 from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staged_part import check_staged_files
 from store_core.staged_commit.staging import make_staging

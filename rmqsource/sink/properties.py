@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.arrow import pa, pc
-from store_core.codec.encoded_records import CRC_ENTRY, CRC_NAME
 from store_core.codec.gather import binary_parts, replace_rows
 from store_core.codec.property_columns import (
     PropertyColumns,
@@ -18,6 +17,7 @@ from store_core.codec.property_columns import (
     properties_block,
     words_column,
 )
+from store_core.codec.record_encoder import CRC_ENTRY, CRC_NAME
 from store_core.layout.message import PROPERTY_KEYS, PROPERTY_SEPARATOR
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from store_core.layout.message import (
     SCHEDULE_TOPIC,
 )
 from store_core.put.put_checks import inner_count
-from store_core.put.reserved_properties import marked_rows, reserved_faults
+from store_core.put.put_properties import marked_rows, reserved_faults
 from store_core.topics import topic_kind
 
 if TYPE_CHECKING:

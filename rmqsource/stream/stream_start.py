@@ -11,7 +11,7 @@ from rmqsource.options.offsets import LATEST
 from rmqsource.scan.planner import describe_missing, missing_offsets
 from rmqsource.scan.predicate import ScanPredicate
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.log.log_time import narrow_by_time
+from store_core.log.readable_log import narrow_by_time
 
 if TYPE_CHECKING:
     from typing import Callable

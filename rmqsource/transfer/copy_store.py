@@ -13,7 +13,7 @@ from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.files.store_directory import StoreDirectory, utf8_path
 from store_core.staged_commit.intent import open_intents
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger
 from store_core.topics import topic_kind
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.codec.record_walk import walk_records
+from store_core.codec.record_frames import walk_records
 from store_core.errors import HAError
 from store_core.ha.peer import ConnectionLostError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.codec.record_walk import is_record, walk_records
+from store_core.codec.record_frames import is_record, walk_records
 from store_core.errors import HAError
 from store_core.ha.peer import ConnectionLostError
 from store_core.layout.message import (

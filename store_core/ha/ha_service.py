@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Union
 from store_core.errors import HAError, StoreClosedError, StoreConfigError
 from store_core.event_loop_thread import EventLoopThread
 from store_core.ha.ha_connection import HAConnection, SlaveState
-from store_core.services.flush_manager import uses_transient_pool
+from store_core.services.flush_services import uses_transient_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ import numpy as np
 
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
-from store_core.files.nonzero_bytes import last_nonzero
+from store_core.files.byte_source import last_nonzero
 from store_core.index.index_file import IndexFile, read_index_header
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 

@@ -15,10 +15,10 @@ from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import StoreError
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
-from store_core.index.index_service import IndexService
+from store_core.index.index_queries import IndexService
 from store_core.layout.store_paths import ROCKSDB_STORE_DIR
 from store_core.log.log_scan import frames_of
-from store_core.state.store_checkpoint import load_checkpoint
+from store_core.state.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     import numpy.typing as npt

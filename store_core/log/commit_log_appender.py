@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.codec.encoded_records import EncodedRecords, patch_record
 from store_core.codec.message_codec import encode_blank
+from store_core.codec.record_encoder import EncodedRecords, patch_record
 from store_core.errors import StoreWriteError
 from store_core.layout.message import BLANK_RECORD_BYTES
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from store_core.codec.dledger_entries import entry_headers, first_older, headers_ok
+from store_core.codec.record_crcs import first_invalid
 from store_core.codec.record_frames import RecordFrames
-from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
+from store_core.files.byte_source import first_nonzero, last_nonzero
 from store_core.log.end_rules import (
     NO_RECORD,
     OLDER_ENTRY,
@@ -22,7 +23,6 @@ from store_core.log.end_rules import (
     reason_for_end,
     record_before_border,
 )
-from store_core.log.record_checks import first_invalid
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import (
+from store_core.codec.record_frames import (
+    RecordFrames,
     is_record,
     magic_code_hits,
     walk_entries,
     walk_records,
 )
-from store_core.files.nonzero_bytes import first_nonzero
+from store_core.files.byte_source import first_nonzero
 from store_core.layout.dledger import DLEDGER_BLANK, DLEDGER_BLANK_MAGIC
 from store_core.layout.message import (
     BLANK_MAGIC_CODE,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.codec.record_walk import Walk
+    from store_core.codec.record_frames import Walk
     from store_core.files.byte_source import ByteSource
     from store_core.layout.record_layout import RecordLayout
 

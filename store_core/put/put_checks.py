@@ -21,9 +21,8 @@ from store_core.layout.message import (
     SCHEDULE_TOPIC,
     TRANSACTION_MASK,
 )
-from store_core.put.put_properties import property_value
+from store_core.put.put_properties import INNER_MARK, delay_level, property_value, reserved_fault
 from store_core.put.record_template import TopicBytes, topic_bytes
-from store_core.put.reserved_properties import INNER_MARK, delay_level, reserved_fault
 from store_core.results import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -182,3 +181,6 @@ def batch_refusal(message: Message, properties_raw: bytes, first: Message) -> Re
     if prepared is not None and prepared.lower() == "true":
         return illegal("a message of a transaction cannot be put in a batch")
     return None
+
+
+"""Takes topic and queue id; returns at once."""

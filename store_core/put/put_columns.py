@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 import numpy as np
 
 from store_core.arrow import pa
-from store_core.codec.encoded_records import reserve_property_crc
 from store_core.codec.gather import binary_parts
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.record_encoder import column_without_stored_crc
+from store_core.codec.record_encoder import column_without_stored_crc, reserve_property_crc
 from store_core.layout.message import (
     CRC32_PROPERTY_BYTES,
     HEADER_IPV4,
@@ -31,8 +30,14 @@ from store_core.put.put_checks import (
     light_record_refusal,
     size_refusal,
 )
-from store_core.put.put_properties import queue_names, set_property, with_light_offsets
-from store_core.put.reserved_properties import marked_rows, reserved_fault, reserved_faults
+from store_core.put.put_properties import (
+    marked_rows,
+    queue_names,
+    reserved_fault,
+    reserved_faults,
+    set_property,
+    with_light_offsets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from store_core.queue.queue_offset_table import QueueOffsetTable
 
 logger = logging.getLogger(__name__)
-
 _NOT_BUSY_FROM_MS = 10_000_000  # RocketMQ's: a clock that was set is no full page cache
 _MAX_TOPICS = 10_000  # remembered at once
+NotePut = Callable[[str, int], object]
 
 
 class FlushHandler(Protocol):
@@ -29,10 +29,6 @@ class FlushHandler(Protocol):
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
         """Flush up to an offset, or have it flushed; ``wait``: the sender wants to know."""
-
-
-NotePut = Callable[[str, int], object]
-"""Takes topic and queue id; returns at once."""
 
 
 class PutStats(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.codec.encoded_records import EncodedRecords, reserve_property_crc
+from store_core.codec.record_encoder import EncodedRecords, reserve_property_crc
 from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.layout.message import (
@@ -34,16 +34,12 @@ from store_core.put.put_checks import (
     message_refusal,
     size_refusal,
 )
-from store_core.put.put_context import (
-    FlushHandler,
-    NotePut,
-    PutContext,
-    PutStats,
-    append_failure,
-)
+from store_core.put.put_context import FlushHandler, NotePut, PutContext, PutStats, append_failure
 from store_core.put.put_properties import (
+    INNER_MARK,
     property_string,
     queue_names,
+    reserved_fault,
     set_property,
     waits_for_flush,
     with_light_offsets,
@@ -52,7 +48,6 @@ from store_core.put.put_record_batch import RecordBatchPutter
 from store_core.put.put_schedule import DELAY_MARK, scheduled_message
 from store_core.put.put_timer import TIMER_MARK
 from store_core.put.record_template import draft_record, host_bytes
-from store_core.put.reserved_properties import INNER_MARK, reserved_fault
 from store_core.results import (
     AppendBatchResult,
     AppendMessageResult,

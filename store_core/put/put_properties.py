@@ -7,24 +7,37 @@ they were.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
-from store_core.codec.encoded_records import without_stored_crc
-from store_core.codec.java_string import java_split
+import numpy as np
+
+from store_core.arrow import pa, pc
+from store_core.codec.gather import any_row_holds
+from store_core.codec.java_string import java_integer, java_split
 from store_core.codec.properties import string_to_properties
+from store_core.codec.property_columns import PropertyColumns
+from store_core.codec.record_encoder import without_stored_crc
 from store_core.layout.message import (
     LMQ_PREFIX,
     NAME_VALUE_SEPARATOR,
+    PROPERTY_DELAY,
+    PROPERTY_INNER_BASE,
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    PROPERTY_INNER_NUM,
     PROPERTY_SEPARATOR,
+    SCHEDULE_TOPIC,
 )
-from store_core.put.reserved_properties import MULTI_SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    import numpy.typing as npt
+
+    from store_core.arrow_types import Array
     from store_core.message import Message
+
+    Int64s = npt.NDArray[np.int64]
 
 PROPERTY_WAIT = "WAIT"
 _NAME_VALUE = chr(NAME_VALUE_SEPARATOR)
@@ -32,6 +45,12 @@ _SEPARATOR = chr(PROPERTY_SEPARATOR)
 _SEPARATOR_BYTES = _SEPARATOR.encode()
 _WAIT = (PROPERTY_WAIT + _NAME_VALUE).encode()
 _WAIT_TRUE = _WAIT + b"true" + _SEPARATOR_BYTES
+INNER_MARK = b"INNER_"
+"""What the names of all reserved properties begin with that count in every topic."""
+MULTI_SEPARATOR = ","
+_SHOWN_CHARACTERS = 40
+_MAX_NAME_BYTES = 255
+_MAX_QUEUE_OFFSET = (1 << 63) // 20  # units of 20 bytes: the last that a file can be named for
 
 
 def property_string(message: Message) -> bytes:
@@ -124,3 +143,159 @@ def with_light_offsets(
     value = MULTI_SEPARATOR.join(texts)
     light = list(dict.fromkeys(name for name in names if name.startswith(LMQ_PREFIX)))
     return set_property(properties_raw, PROPERTY_INNER_MULTI_QUEUE_OFFSET, value), light
+
+
+# RocketMQ's next start ends the log at a record that has another text there, and cuts off all that
+# follows; or its dispatch stands still there for ever. Producers cannot put such a record, but who
+# writes to a store can: so every way in asks here.
+#
+# Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``setBatchSizeIfNeeded``,
+# ``ConsumeQueue.multiDispatchLmqQueue`` (release 5.3.3; of delay levels and light queues the same
+# in 4.9.7).
+class ReservedProperty(NamedTuple):
+    """A property that has to be a number.
+
+    Attributes
+    ----------
+    topic
+        The only topic in which it is looked at; None: all.
+    beside
+        The property without which it is not looked at; None: always.
+    """
+
+    name: str
+    bits: int
+    topic: str | None = None
+    beside: str | None = None
+
+
+RESERVED_PROPERTIES = (
+    ReservedProperty(PROPERTY_INNER_NUM, 16),
+    ReservedProperty(PROPERTY_INNER_BASE, 64, beside=PROPERTY_INNER_NUM),
+    ReservedProperty(PROPERTY_DELAY, 32, topic=SCHEDULE_TOPIC),
+)
+
+
+"""All of them that hold one number. Light queues' names and offsets are lists: `light_fault`."""
+
+
+def delay_level(text: str | None) -> tuple[int, str | None]:
+    """Return the delay level of a value of property DELAY, and what is wrong with it.
+
+    Without the property the level is 0. A broker's put fails where it is no number.
+    """
+    if text is None:
+        return 0, None
+    level = java_integer(text, 32)
+    if level is None:
+        return 0, f"property {PROPERTY_DELAY} is {_short(text)}; a delay level is a whole number"
+    return level, None
+
+
+def reserved_fault(topic: str, properties_raw: bytes) -> str | None:
+    """Return what is wrong with the reserved properties of a message; None: nothing."""
+    if INNER_MARK not in properties_raw and topic != SCHEDULE_TOPIC:
+        return None
+    properties = string_to_properties(properties_raw)
+    for reserved in RESERVED_PROPERTIES:
+        if reserved.topic not in (None, topic):
+            continue
+        if reserved.beside is not None and reserved.beside not in properties:
+            continue
+        fault = _number_fault(reserved, properties.get(reserved.name))
+        if fault is not None:
+            return fault
+    return light_fault(properties)
+
+
+def reserved_faults(
+    properties_raw: Array,
+    topics: Sequence[str],
+    topic_code: npt.NDArray[np.int32],
+    marked: Int64s | None = None,
+) -> dict[int, str]:
+    """Return the same of all rows of a column, by row.
+
+    Rows with one of the names that begin with INNER_ are few, and looked at one by one; of the
+    delay levels each distinct text is.
+
+    Parameters
+    ----------
+    properties_raw
+        ``pa.BinaryArray`` without nulls.
+    topics, topic_code
+        Names, and which of them each row has; below 0: none.
+    """
+    marked = marked_rows(properties_raw) if marked is None else marked
+    faults = {
+        row: fault
+        for row in marked.tolist()
+        if topic_code[row] >= 0
+        and (fault := reserved_fault(topics[topic_code[row]], properties_raw[row].as_py()))
+    }
+    for reserved in RESERVED_PROPERTIES:
+        if reserved.topic is not None and reserved.topic in topics:
+            rows = np.flatnonzero(topic_code == list(topics).index(reserved.topic))
+            for row, fault in _column_faults(reserved, properties_raw, rows).items():
+                faults.setdefault(row, fault)
+    return faults
+
+
+def marked_rows(properties_raw: Array) -> Int64s:
+    """Return the rows in which `INNER_MARK` occurs: as a rule one search over all finds none."""
+    if not any_row_holds(properties_raw, INNER_MARK, b"R"):
+        return np.empty(0, np.int64)
+    found = pc.match_substring(properties_raw, INNER_MARK)
+    rows: Int64s = np.flatnonzero(found.to_numpy(zero_copy_only=False))
+    return rows
+
+
+def light_fault(properties: Mapping[str, str]) -> str | None:
+    """Return what keeps a broker from dispatching a message to further queues; None: nothing.
+
+    It skips names with a slash, and all where there are not as many offsets as names.
+    """
+    listed = properties.get(PROPERTY_INNER_MULTI_DISPATCH, "")
+    numbers = properties.get(PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
+    names, texts = (java_split(text, MULTI_SEPARATOR) for text in (listed, numbers))
+    if not listed.strip() or not numbers.strip() or len(names) != len(texts):
+        return None
+    for name, text in zip(names, texts):
+        if "/" in name:
+            continue
+        if name in ("", ".", "..") or "\0" in name or len(name.encode()) > _MAX_NAME_BYTES:
+            return f"property {PROPERTY_INNER_MULTI_DISPATCH} names {_short(name)}, no queue"
+        queue_offset = java_integer(text, 64)
+        if queue_offset is None or not 0 <= queue_offset < _MAX_QUEUE_OFFSET:
+            return (
+                f"property {PROPERTY_INNER_MULTI_QUEUE_OFFSET} has {_short(text)} for queue "
+                f"{_short(name)} (light queues begin with {LMQ_PREFIX}); it must be an offset"
+            )
+    return None
+
+
+def _column_faults(
+    reserved: ReservedProperty, properties_raw: Array, rows: Int64s
+) -> dict[int, str]:
+    values = PropertyColumns(properties_raw.take(pa.array(rows))).values_of(reserved.name)
+    encoded = values.dictionary_encode()
+    faults = [_number_fault(reserved, text) for text in encoded.dictionary.to_pylist()]
+    if not any(faults):
+        return {}
+    code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = np.array([*(fault is not None for fault in faults), False])[code]
+    return {int(rows[at]): faults[code[at]] or "" for at in np.flatnonzero(bad).tolist()}
+
+
+def _number_fault(reserved: ReservedProperty, text: str | None) -> str | None:
+    if text is None or java_integer(text, reserved.bits) is not None:
+        return None
+    most = (1 << reserved.bits - 1) - 1
+    return (
+        f"property {reserved.name} is {_short(text)}; a broker reads it as a whole number from "
+        f"{-most - 1} to {most}, and would end the log there"
+    )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

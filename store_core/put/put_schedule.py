@@ -31,7 +31,7 @@ from store_core.layout.message import (
 )
 from store_core.put.put_checks import Refusal, illegal
 from store_core.put.put_columns import number_of
-from store_core.put.reserved_properties import delay_level
+from store_core.put.put_properties import delay_level
 
 if TYPE_CHECKING:
     import numpy.typing as npt

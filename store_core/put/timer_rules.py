@@ -22,7 +22,7 @@ from store_core.layout.message import (
 )
 from store_core.message import Message
 from store_core.put.put_checks import Refusal
-from store_core.put.reserved_properties import delay_level
+from store_core.put.put_properties import delay_level
 from store_core.results import PutMessageStatus
 from store_core.topics import TIMER_TOPIC
 

@@ -19,8 +19,7 @@ from store_core.queue.batch_consume_queue import (
 )
 from store_core.queue.queue_files import QueueWriter
 from store_core.queue.queue_range import points_at_record
-from store_core.queue.unit_placement import Appended, believed_bases
-from store_core.queue.unit_verification import first_torn_batch_unit
+from store_core.queue.unit_placement import Appended, believed_bases, first_torn_batch_unit
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,8 +16,13 @@ from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import FILES_RECOVERED, NATIVE_CQ_UNIT, ConsumeQueue
 from store_core.queue.queue_files import QueueWriter
 from store_core.queue.queue_range import proved_end
-from store_core.queue.unit_placement import Appended, few_units, place_units
-from store_core.queue.unit_verification import first_torn_ext_unit, first_torn_unit
+from store_core.queue.unit_placement import (
+    Appended,
+    few_units,
+    first_torn_ext_unit,
+    first_torn_unit,
+    place_units,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

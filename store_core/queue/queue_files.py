@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from store_core.files.byte_source import first_nonzero
 from store_core.files.file_writing import (
     erase,
     flush_directory,
@@ -18,10 +19,9 @@ from store_core.files.file_writing import (
     sync_file,
     write_all,
 )
-from store_core.files.nonzero_bytes import first_nonzero
+from store_core.files.mapped_file import OS_PAGE_BYTES
 from store_core.files.regular_file import open_to_write
 from store_core.files.segment_list import Segment, SegmentList
-from store_core.files.writable_map import OS_PAGE_BYTES
 from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:

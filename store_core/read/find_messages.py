@@ -18,14 +18,17 @@ from store_core.codec.properties import string_to_properties
 from store_core.layout.message import NOT_QUEUED_BIT
 from store_core.ranges import merged_ranges
 from store_core.read.find_offsets import KeyOffsets, OffsetSearch, TopicKeys
-from store_core.read.key_candidates import (
+from store_core.read.key_match import (
     NotIndexedError,
     frames_in,
+    has_any_key,
     is_of_topic,
+    is_text,
     key_candidates,
+    keys_of,
     segment_range,
+    text_set,
 )
-from store_core.read.key_match import has_any_key, is_text, keys_of, text_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,14 +21,16 @@ from store_core.layout.message import (
     NOT_QUEUED_BIT,
 )
 from store_core.ranges import merged_ranges
-from store_core.read.key_candidates import (
+from store_core.read.key_match import (
     NotIndexedError,
     frames_in,
     hash_candidates,
+    have_key,
     is_of_topic,
+    is_text,
+    keys_of,
     segment_range,
 )
-from store_core.read.key_match import have_key, is_text, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array
     from store_core.codec.record_frames import RecordFrames
-    from store_core.read.key_candidates import StoreTimestampAt
+    from store_core.read.key_match import StoreTimestampAt
     from store_core.read.readable_store import ReadableStore
 
     Bools = npt.NDArray[np.bool_]

@@ -6,27 +6,41 @@ test holds the three equal.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from store_core.arrow import pa, pc
+from store_core.codec.java_string import string_hashes
 from store_core.codec.properties import split_keys
 from store_core.codec.property_columns import words_column
+from store_core.errors import StoreConfigError, StoreError
+from store_core.index.index_file import key_hashes
 from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
-from store_core.read.key_set import KeySet
+from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import numpy.typing as npt
 
     from store_core.arrow_types import Array
     from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.message_batch_codec import MessageColumns
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.index.index_queries import IndexCoverage
+    from store_core.read.readable_store import ReadableStore
 
     Bools = npt.NDArray[np.bool_]
     Int64s = npt.NDArray[np.int64]
+    StoreTimestampAt = Callable[[int], "int | None"]
+
+_MARKS_PER_KEY = 4
+_LEAST_BITS, _MOST_BITS = 10, 26
+_SCAN_ROWS = 16384
+_SCAN_BYTES = 32 << 20
 
 
 def is_text(key: str) -> bool:
@@ -100,3 +114,192 @@ def _are_equal(values: Array, row: Int64s, asked: Array) -> Bools:
     equal = pc.fill_null(pc.equal(values, asked), False)
     same: Bools = equal.to_numpy(zero_copy_only=False)
     return same
+
+
+# Arrow's ``is_in`` puts the whole set into a hash table at each call; here that is done once. A
+# hash is that of RocketMQ's index, 32 bits, and what has an equal one is compared itself.
+class KeySet:
+    """A set of strings.
+
+    Of ten million of 16 bytes it takes 0.4 GB. A string that is looked up costs 50 ns, most of
+    them for its hash, and more only where some key has the same.
+
+    Examples
+    --------
+    Of hashes 7, 3, 7 of keys a, b, c, sorted are 3, 7, 7 of the keys 1, 0, 2. A string of hash 7
+    is compared with the keys 0 and 2; one of hash 5 with none.
+    """
+
+    def __init__(self, keys: Array) -> None:
+        self._keys = keys.drop_null().cast(pa.large_string())
+        hashes = string_hashes(self._keys).view(np.uint32)
+        self._order = np.argsort(hashes, kind="stable").astype(np.uint32)
+        self._hashes = hashes[self._order]
+        wanted_bits = (len(hashes) * _MARKS_PER_KEY).bit_length()
+        self._bits = np.uint32(min(max(wanted_bits, _LEAST_BITS), _MOST_BITS))
+        self._marks = np.zeros(1 << int(self._bits), np.bool_)
+        self._marks[self._mark_of(hashes)] = True
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def contains(self, strings: Array) -> Bools:
+        """Return which strings are in the set; nulls are not."""
+        hashes = string_hashes(strings).view(np.uint32)
+        found = np.zeros(len(hashes), np.bool_)
+        rows = np.flatnonzero(self._marks[self._mark_of(hashes)])
+        low = np.searchsorted(self._hashes, hashes[rows], "left")
+        count = np.searchsorted(self._hashes, hashes[rows], "right") - low
+        rows, low, count = rows[count > 0], low[count > 0], count[count > 0]
+        most = int(count.max(initial=0))
+        for step in range(most):  # keys of one hash, one after the other: as a rule there is one
+            keys = self._keys.take(pa.array(self._order[low + step]))
+            asked = strings.take(pa.array(rows)).cast(pa.large_string())
+            equal = pc.fill_null(pc.equal(asked, keys), False)
+            found[rows[equal.to_numpy(zero_copy_only=False)]] = True
+            left = (count > step + 1) & ~found[rows]
+            rows, low, count = rows[left], low[left], count[left]
+        return found
+
+    def _mark_of(self, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Return the mark of each hash: its low bits, in which those of neighbours differ."""
+        marks: npt.NDArray[np.uint32] = (hashes ^ (hashes >> self._bits)) & np.uint32(
+            (1 << int(self._bits)) - 1
+        )
+        return marks
+
+
+# One answer for every way to ask for keys. Index times are never looked at: they are whole seconds,
+# cut off, and in a rolled file relative to the file before.
+class NotIndexedError(StoreError):
+    """The index does not speak of these messages; the text says why. The log has to be scanned."""
+
+
+class KeyCandidates(NamedTuple):
+    """Offsets that the index names (ascending, distinct), and ranges of the log to be scanned.
+
+    An offset at which no record starts was left over from a cut log, or the record is damaged:
+    `segment_range` of it has to be scanned too.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    ranges: tuple[tuple[int, int], ...]
+
+
+def has_batch_queues(store: ReadableStore, topic: str) -> bool:
+    """Return whether a topic has batch consume queues, by its configuration or its directories."""
+    config = (store.topic_configs or {}).get(topic)
+    if config is not None and config.has_batch_queues:
+        return True
+    return any(name == topic for name, _ in store.batch_queue_paths)
+
+
+def _is_simple_topic(store: ReadableStore, topic: str) -> bool:
+    """Return whether it is known that the topic's messages are records of their own.
+
+    Index entries of batch topics speak of whole batches, not of the messages in them.
+    """
+    if has_batch_queues(store, topic):
+        return False
+    known = topic in (store.topic_configs or {})
+    return known or any(name == topic for name, _ in store.queue_paths)
+
+
+def key_candidates(
+    store: ReadableStore, topic: str, keys: Collection[str], store_timestamp_at: StoreTimestampAt
+) -> KeyCandidates:
+    """Return where messages of a topic with one of the keys may lie.
+
+    Raises
+    ------
+    NotIndexedError
+        Nothing can be said without scanning the log.
+    """
+    found = hash_candidates(store, topic, key_hashes(topic, sorted(keys)), store_timestamp_at)
+    return KeyCandidates(np.unique(found.commit_log_offset), found.ranges)
+
+
+class HashCandidates(NamedTuple):
+    """Pairs of a hash (its index) and an offset, with repeats; ranges as in `KeyCandidates`."""
+
+    key: npt.NDArray[np.int64]
+    commit_log_offset: npt.NDArray[np.int64]
+    ranges: tuple[tuple[int, int], ...]
+
+
+def hash_candidates(
+    store: ReadableStore,
+    topic: str,
+    hashes: npt.NDArray[np.int32],
+    store_timestamp_at: StoreTimestampAt,
+) -> HashCandidates:
+    """Return what `key_candidates` does for keys of some hashes, and for which of them.
+
+    Raises
+    ------
+    NotIndexedError
+        Nothing can be said without scanning the log.
+    """
+    if not _is_simple_topic(store, topic):
+        raise NotIndexedError(f"topic {topic} is not known to have indexed messages of its own")
+    if not store.index.files:
+        raise NotIndexedError("there is no usable index file")
+    start = max(store.min_phy_offset, 0)
+    ends = {file.header.end_phy_offset for file in store.index.files}
+    store.log.fetch_ahead(end for end in ends if start <= end < store.end_offset)
+    try:
+        found = store.index.lookup_hashes(hashes, start, store.end_offset, store_timestamp_at)
+    except StoreConfigError as err:
+        raise NotIndexedError(str(err)) from err
+    ranges = [(gap.start, gap.stop) for gap in found.coverage.gaps]
+    ranges += _unflushed(store, found.coverage)
+    return HashCandidates(found.key, found.commit_log_offset, tuple(ranges))
+
+
+def segment_range(store: ReadableStore, commit_log_offset: int) -> tuple[int, int]:
+    """Return the range of the log that the segment of an offset covers."""
+    size = store.log.segments.file_size
+    start = commit_log_offset // size * size
+    return start, start + size
+
+
+def frames_in(store: ReadableStore, start: int, stop: int) -> Iterator[RecordFrames]:
+    """Yield the records that start in a range that has to be scanned.
+
+    Raises
+    ------
+    CorruptRecordError
+        Something in there is damaged or missing.
+    """
+    stop, sizer = min(stop, store.end_offset), BatchSizer(_SCAN_ROWS, _SCAN_BYTES)
+    return scan_frames(store.log, start, stop, store.end_offset, on_gap=refuse_gap, sizer=sizer)
+
+
+def is_of_topic(frames: RecordFrames, topic: str) -> npt.NDArray[np.bool_]:
+    """Return which records are of a topic."""
+    wanted = np.frombuffer(topic.encode("utf-8", "surrogatepass"), np.uint8)
+    same: npt.NDArray[np.bool_] = frames.topic_length == len(wanted)
+    if len(wanted) and same.any():
+        rows = np.flatnonzero(same)
+        texts = sliding_window_view(frames.data, len(wanted))[frames.topic_start[rows]]
+        same[rows] = (texts == wanted).all(axis=1)
+    return same
+
+
+def _unflushed(store: ReadableStore, coverage: IndexCoverage) -> list[tuple[int, int]]:
+    """Return what files of a crashed store speak for that RocketMQ would delete at its start.
+
+    And those after the one that was flushed last, whatever times say: no checksum covers them.
+    """
+    if store.state is not StoreState.CRASHED:
+        return []
+    flushed_ms = (store.checkpoint.index_msg_timestamp or 0) if store.checkpoint else 0
+    headers = [file.header for file in coverage.files]
+    is_last = [header.end_timestamp == flushed_ms for header in headers]
+    count = is_last.index(True) + 1 if any(is_last) else len(headers)
+    start = max(store.min_phy_offset, 0)  # what such a file speaks for may have expired in part
+    return [
+        (max(header.begin_phy_offset, start), header.end_phy_offset + 1)
+        for number, header in enumerate(headers)
+        if number >= count or header.end_timestamp > flushed_ms
+    ]

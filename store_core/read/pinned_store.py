@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.state.store_checkpoint import StoreCheckpoint
+    from store_core.state.checkpoint import StoreCheckpoint
 
 
 class PinnedStore:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.log.record_reader import RecordReader
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.state.store_checkpoint import StoreCheckpoint
+    from store_core.state.checkpoint import StoreCheckpoint
     from store_core.state.store_state import StoreState
 
 

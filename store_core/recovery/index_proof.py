@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.index.index_entries import IndexEntries
-    from store_core.state.store_checkpoint import StoreCheckpoint
+    from store_core.state.checkpoint import StoreCheckpoint
 
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]

@@ -9,8 +9,7 @@ import numpy as np
 
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
-from store_core.queue.unit_placement import count_misplaced, first_queue_offset
-from store_core.queue.unit_verification import first_torn_unit
+from store_core.queue.unit_placement import count_misplaced, first_queue_offset, first_torn_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from store_core.errors import CorruptRecordError, StoreError, StoreReadError
 from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
 from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.recovery.recovery_walk import LogWalk
+from store_core.recovery.recovery_plan import LogWalk
 
 if TYPE_CHECKING:
     from collections.abc import Collection

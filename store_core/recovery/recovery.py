@@ -39,13 +39,13 @@ from store_core.recovery.recovery_dispatch import (
 )
 from store_core.recovery.recovery_plan import (
     Cut,
+    LogWalk,
     Loss,
     confirmed_start,
     damage_error,
     judge_cut,
     start_of_walk,
 )
-from store_core.recovery.recovery_walk import LogWalk
 from store_core.recovery.saved_truncation import keep_cut_bytes, lower_dispatched
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.recovery.index_proof import IndexProof, PendingIndexEntries
     from store_core.recovery.lost_end import EndWitness
-    from store_core.state.store_checkpoint import StoreCheckpoint
+    from store_core.state.checkpoint import StoreCheckpoint
 
 logger = logging.getLogger(__name__)
 

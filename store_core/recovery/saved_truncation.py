@@ -12,7 +12,7 @@ from store_core.files.file_writing import flush_directory, make_directory, sync_
 from store_core.files.regular_file import open_to_read
 from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.recovery.recovery_plan import end_of_data
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 
 if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
-from store_core.files.mapped_file import MappedFile
-from store_core.files.writable_map import OS_PAGE_BYTES
+from store_core.files.mapped_file import OS_PAGE_BYTES, MappedFile
 from store_core.services.service_thread import ServiceThread
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.services.store_stats import StoreStatsService
-    from store_core.state.checkpoint_file import CheckpointFile
+    from store_core.state.checkpoint import CheckpointFile
     from store_core.state.running_flags import RunningFlags
 
 _CATCH_UP_BYTES = 64 << 20

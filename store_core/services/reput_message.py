@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import is_record, magic_code_hits, walk_records
+from store_core.codec.record_frames import RecordFrames, is_record, magic_code_hits, walk_records
 from store_core.errors import StoreFormatError
 from store_core.layout.message import (
     COMMIT_LOG_OFFSET_AT,

@@ -21,12 +21,13 @@ from store_core.services.clean_commit_log import (
 )
 from store_core.services.disk_space import disk_ratio
 from store_core.services.dispatchers import BuildIndexService, IndexDispatch, QueueDispatch
-from store_core.services.flush_manager import FlushManager, uses_transient_pool
 from store_core.services.flush_services import (
     CheckpointService,
     FlushConsumeQueueService,
+    FlushManager,
     commit_to,
     flush_to,
+    uses_transient_pool,
 )
 from store_core.services.reput_message import ReputMessageService
 from store_core.services.service_thread import ServicesInTurn

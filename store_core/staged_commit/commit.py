@@ -14,8 +14,7 @@ from store_core.errors import CommitInDoubtError, StoreError
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.dispatch import job_rows
 from store_core.staged_commit.intent import Commit, write_intent
-from store_core.staged_commit.job import first_record_proof, patched_runs
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger, first_record_proof, patched_runs
 from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
 from store_core.staged_commit.staging import INTENT_FILE, remove_job
 

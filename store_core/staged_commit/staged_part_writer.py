@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.codec.encoded_records import EncodedRecords
+    from store_core.codec.record_encoder import EncodedRecords
     from store_core.staged_commit.staged_part import StagedChunk
 
     Int32s = npt.NDArray[np.int32]

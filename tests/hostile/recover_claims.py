@@ -9,7 +9,7 @@ from store_core import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_file import read_index_header
 from store_core.index.index_file_set import flushed_files, names_and_sizes
-from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.checkpoint import StoreCheckpoint, load_checkpoint
 from tests.hostile.cases import OWN_ERRORS, Case
 
 _UNITS = frozenset(

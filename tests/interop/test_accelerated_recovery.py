@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig
-from store_core.state.store_checkpoint import StoreCheckpoint
+from store_core.state.checkpoint import StoreCheckpoint
 from tests.golden_kinds import unpack_option
 from tests.interop import java_oracle
 

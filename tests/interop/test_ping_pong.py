@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from store_core import MessageStoreConfig, StoreSnapshot
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 from tests.interop import java_oracle, python_writer
 from tests.interop.test_fresh_stores import FreshStore
 

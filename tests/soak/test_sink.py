@@ -16,7 +16,7 @@ import pytest
 import rmqsource
 from rmqsource.options.source_options import parse_options
 from rmqsource.scan.read_columns import read_columns
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger
 from tests.interop import java_oracle
 from tests.interop.test_staged_commit import assert_sound, note_sizes, write
 from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, rows_of

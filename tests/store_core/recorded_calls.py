@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from store_core.files import writable_map
+from store_core.files import mapped_file
 
 if TYPE_CHECKING:
     from tests.store_core.simulated_disk import SimulatedDisk
@@ -28,7 +28,7 @@ def recorded_calls(disk: SimulatedDisk) -> Iterator[None]:
     names = SimpleNamespace(
         mmap=_window_class(disk), ALLOCATIONGRANULARITY=mmap.ALLOCATIONGRANULARITY
     )
-    with mock.patch.multiple(os, **calls), mock.patch.object(writable_map, "mmap", names):
+    with mock.patch.multiple(os, **calls), mock.patch.object(mapped_file, "mmap", names):
         yield
 
 

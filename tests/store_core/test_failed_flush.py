@@ -9,7 +9,7 @@ import pytest
 
 from store_core import MessageStore, StoreWriteError
 from store_core.errors import StoreError
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.crash.judge import judge
 from tests.store_core.crash.messages import config_of, make_message

@@ -16,7 +16,7 @@ from store_core.errors import (
     StoreWriteError,
 )
 from store_core.layout.store_paths import CHECKPOINT_FILE
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import StoreLock
 from store_core.store_files import OpenOptions, delete_files, open_parts
 from tests.golden_store import tree_state

@@ -15,7 +15,7 @@ from store_core.codec.record_crcs import (
 )
 from store_core.config.config_files import load_consumer_offsets, load_delay_offsets
 from store_core.errors import StoreError, StoreReadError
-from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
+from store_core.files.byte_source import first_nonzero, last_nonzero
 from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
 from store_core.log.commit_log import commit_log_directories
 from store_core.log.log_scan import DAMAGED_HEADER, Gap, scan_log

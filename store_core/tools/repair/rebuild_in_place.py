@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreFormatError, StoreLockedError
-from store_core.files.directory_swap import put_in_place, remove_tree, restore, take_away
-from store_core.files.file_writing import flush_directory, write_errors
+from store_core.files.file_writing import (
+    flush_directory,
+    put_in_place,
+    remove_tree,
+    restore,
+    take_away,
+    write_errors,
+)
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_entries import index_entries
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
@@ -36,7 +42,7 @@ from store_core.layout.store_paths import (
 )
 from store_core.log.log_scan import Gap, scan_log
 from store_core.recovery.recovery_plan import lost_end_error
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_kind import require_queue_files
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState

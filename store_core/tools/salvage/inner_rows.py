@@ -21,9 +21,8 @@ from store_core.layout.message import (
     PROPERTY_INNER_NUM,
     RECORD_PREFIX,
 )
-from store_core.put import reserved_properties
-from store_core.put.put_properties import set_property
-from store_core.put.reserved_properties import MULTI_SEPARATOR
+from store_core.put import put_properties
+from store_core.put.put_properties import MULTI_SEPARATOR, set_property
 from store_core.queue.dispatch_request import LMQ_QUEUE_ID
 from store_core.queue.queue_directories import is_directory_name
 
@@ -156,7 +155,7 @@ class BatchOfInnerRows:
 def marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
     """Return the rows whose properties hold the mark, with these."""
     raw = gather_binary(frames.data, frames.properties_start, frames.properties_length)
-    return [(row, raw[row].as_py()) for row in reserved_properties.marked_rows(raw).tolist()]
+    return [(row, raw[row].as_py()) for row in put_properties.marked_rows(raw).tolist()]
 
 
 # Source: RocketMQ ``BatchConsumeQueue.assignQueueOffset``, ``LmqDispatch`` (release 5.3.3).

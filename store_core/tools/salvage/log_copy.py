@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.codec.encoded_records import EncodedRecords
 from store_core.codec.record_crcs import rows_with_property_crc
+from store_core.codec.record_encoder import EncodedRecords
 from store_core.codec.record_frames import RecordFrames
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,

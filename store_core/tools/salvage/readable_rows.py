@@ -8,7 +8,7 @@ import numpy as np
 
 from store_core.codec.gather import gather_binary
 from store_core.codec.java_string import decode_utf8
-from store_core.log.record_checks import crc_failures
+from store_core.codec.record_crcs import crc_failures
 from store_core.queue.queue_directories import is_directory_name
 
 if TYPE_CHECKING:

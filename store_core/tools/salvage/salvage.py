@@ -13,11 +13,11 @@ import numpy as np
 
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import StoreConfigError, StoreError, StoreFormatError, StoreReadError
-from store_core.files.directory_swap import remove_tree
 from store_core.files.file_writing import (
     flush_directory,
     make_directory,
     put_file,
+    remove_tree,
     write_error,
     write_errors,
 )
@@ -43,7 +43,7 @@ from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
 from store_core.state.store_state import StoreState
 from store_core.store_snapshot import StoreSnapshot

@@ -16,7 +16,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.offline_store import OfflineStore
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.intent import open_intents
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger
 from store_core.tools.check.finding_kinds import Severity
 from store_core.tools.check.store_check import check_store
 from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, body_of, rows_of

@@ -16,7 +16,7 @@ from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
 from rmqsource.tables import TABLES
 from store_core import StoreSnapshot
-from store_core.codec.encoded_records import CRC_ENTRY
+from store_core.codec.record_encoder import CRC_ENTRY
 from store_core.tools.check.finding_kinds import Severity
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import STORE_NAMES, golden

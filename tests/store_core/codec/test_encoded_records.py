@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from store_core.codec.encoded_records import patch_record, reserve_property_crc
 from store_core.codec.properties import verify_property_crc
+from store_core.codec.record_encoder import patch_record, reserve_property_crc
 from tests.store_core.codec.test_record_encoder import place, row, scalar
 
 

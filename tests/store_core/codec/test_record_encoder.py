@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.codec.encoded_records import patch_record, reserve_property_crc
 from store_core.codec.message_codec import decode_message, encode_message
 from store_core.codec.properties import verify_property_crc
-from store_core.codec.record_encoder import encode_records
+from store_core.codec.record_encoder import encode_records, patch_record, reserve_property_crc
 from tests.store_core.codec.record_strategies import host, int4, int8, property_bytes
 
 STORE_HOST = bytes([192, 168, 7, 8, 0, 0, 42, 159])

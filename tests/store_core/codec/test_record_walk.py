@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.message_codec import encode_blank
-from store_core.codec.record_walk import is_record, magic_code_hits, walk_records
+from store_core.codec.record_frames import is_record, magic_code_hits, walk_records
 from store_core.layout.message import MESSAGE_MAGIC_CODE, RECORD_PREFIX
 from tests.store_core.codec.record_strategies import record_lists
 from tests.store_core.codec.test_record_frames import decoded

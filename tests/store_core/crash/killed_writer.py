@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from store_core import MessageStore
-from store_core.files import writable_map
+from store_core.files import mapped_file
 from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
 from tests.store_core.crash.messages import config_of, put_some
 
@@ -132,7 +132,7 @@ class Death:
             __setitem__ = self.around(put, half_put)
 
         names = SimpleNamespace(mmap=Window, ALLOCATIONGRANULARITY=mmap.ALLOCATIONGRANULARITY)
-        writable_map.mmap = names  # type: ignore[assignment]
+        mapped_file.mmap = names  # type: ignore[assignment]
         for name in _CALLS:
             call = getattr(os, name)
             half = half_pwrite if name == "pwrite" else call

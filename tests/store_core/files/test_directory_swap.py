@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from store_core.files import directory_swap
-from store_core.files.directory_swap import exchange, put_in_place, remove_tree, restore, take_away
+from store_core.files import file_writing
+from store_core.files.file_writing import exchange, put_in_place, remove_tree, restore, take_away
 
 
 def make(path: Path, content: str) -> str:
@@ -21,7 +21,7 @@ def make(path: Path, content: str) -> str:
 @pytest.fixture(params=["exchange", "renames"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "renames":
-        monkeypatch.setattr(directory_swap, "exchange", lambda *_: False)
+        monkeypatch.setattr(file_writing, "exchange", lambda *_: False)
     return str(request.param)
 
 

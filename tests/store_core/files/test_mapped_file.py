@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import store_core.files.mapped_file as module
 from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.files import writable_map
+from store_core.files import mapped_file
 from store_core.files.mapped_file import MappedFile
 
 SIZE = 3 * 4096
@@ -27,7 +27,7 @@ def file(tmp_path):
 @pytest.fixture
 def by_calls(monkeypatch):
     """Let no write go through a map."""
-    monkeypatch.setattr(writable_map, "_MOST_IN_MEMORY_BYTES", -1)
+    monkeypatch.setattr(mapped_file, "_MOST_IN_MEMORY_BYTES", -1)
 
 
 def positions(file):

@@ -3,8 +3,7 @@ import mmap
 import numpy as np
 import pytest
 
-from store_core.files.byte_source import LocalByteSource
-from store_core.files.nonzero_bytes import first_nonzero, last_nonzero
+from store_core.files.byte_source import LocalByteSource, first_nonzero, last_nonzero
 
 MIB = 1 << 20
 SIZE = 20 * MIB

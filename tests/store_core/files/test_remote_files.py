@@ -168,7 +168,7 @@ def test_blocks_are_kept_up_to_a_limit():
 
 
 def test_zeros_at_the_end_are_looked_for_once(tmp_path):
-    from store_core.files.nonzero_bytes import first_nonzero
+    from store_core.files.byte_source import first_nonzero
 
     (tmp_path / "segment").write_bytes(b"record" + bytes(20 << 20))
     objects = ObjectStore()

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from store_core.files.writable_map import ReservedWindow
+from store_core.files.mapped_file import ReservedWindow
 
 _SIZE = 64 << 10
 
@@ -56,7 +56,7 @@ def test_memory_is_used_again_when_there_are_descriptors_again(fd, monkeypatch):
 
     window = ReservedWindow(fd, _SIZE)
     with monkeypatch.context() as patch:
-        patch.setattr("store_core.files.writable_map.mmap.mmap", fail)
+        patch.setattr("store_core.files.mapped_file.mmap.mmap", fail)
         assert not window.write(0, memoryview(b"x" * 100))
     assert window.write(0, memoryview(b"y" * 100))
     assert os.pread(fd, 100, 0) == b"y" * 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from store_core.codec.record_walk import walk_records
+from store_core.codec.record_frames import walk_records
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.message import Message

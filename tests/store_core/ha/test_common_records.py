@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.codec.record_walk import walk_records
+from store_core.codec.record_frames import walk_records
 from store_core.ha import end_comparison
 from store_core.ha.end_comparison import end_of_common_records
 from store_core.message_store import MessageStore

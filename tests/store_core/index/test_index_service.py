@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
-from store_core.index.index_queries import UnindexedRange
-from store_core.index.index_service import IndexService
+from store_core.index.index_queries import IndexService, UnindexedRange
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.dledger_entries import entry_headers, first_older, headers_ok
-from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import walk_entries
+from store_core.codec.record_frames import RecordFrames, walk_entries
 from store_core.files.byte_source import LocalByteSource
 from store_core.layout.dledger import DLEDGER_BLANK_MAGIC, DLEDGER_ENTRY, DLEDGER_MAGIC
 from store_core.log import segment_records

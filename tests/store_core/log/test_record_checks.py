@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.codec.record_frames import RecordFrames
-from store_core.codec.record_walk import walk_records
-from store_core.log.record_checks import first_invalid
+from store_core.codec.record_crcs import first_invalid
+from store_core.codec.record_frames import RecordFrames, walk_records
 from tests.golden_store import golden
 from tests.store_factory import small_store
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rmqsource.sink.errors import SinkRowError
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.codec.java_string import java_integer
-from store_core.put.reserved_properties import (
+from store_core.put.put_properties import (
     RESERVED_PROPERTIES,
     reserved_fault,
     reserved_faults,

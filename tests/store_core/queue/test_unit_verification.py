@@ -8,7 +8,7 @@ from store_core.log.live_log import PinnedLog
 from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
-from store_core.queue.unit_verification import first_torn_batch_unit, first_torn_unit
+from store_core.queue.unit_placement import first_torn_batch_unit, first_torn_unit
 from store_core.recovery.queue_repair import unproved_records
 from tests.store_core.live_store import LiveStore
 

@@ -14,7 +14,7 @@ from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.message import HEADER_IPV4
 from store_core.offline_store import OfflineStore
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.state.store_checkpoint import load_checkpoint
+from store_core.state.checkpoint import load_checkpoint
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.store_check import check_store
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store

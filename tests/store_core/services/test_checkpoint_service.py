@@ -4,7 +4,7 @@ import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.services.flush_services import CheckpointService, FlushConsumeQueueService
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 
 
 @pytest.fixture

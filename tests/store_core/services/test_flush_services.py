@@ -12,13 +12,13 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.results import PutMessageStatus
 from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool
-from store_core.services.flush_manager import FlushManager
 from store_core.services.flush_services import (
     CommitRealTimeService,
+    FlushManager,
     FlushRealTimeService,
     GroupCommitService,
 )
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 from tests.store_core.services.growing_log import GrowingLog
 
 TIMEOUT_MS = 10_000

@@ -17,7 +17,7 @@ from store_core.staged_commit.intent import (
     open_intents,
     read_intent,
 )
-from store_core.staged_commit.ledger import Ledger
+from store_core.staged_commit.job import Ledger
 from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staging import (
     job_directories,

@@ -8,7 +8,7 @@ import pytest
 
 from store_core.errors import StoreReadError, StoreWriteError
 from store_core.files import in_place_file
-from store_core.state.checkpoint_file import CheckpointFile
+from store_core.state.checkpoint import CheckpointFile
 from tests.golden_store import golden
 
 NAMES = (

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.state.store_checkpoint import StoreCheckpoint, load_checkpoint
+from store_core.state.checkpoint import StoreCheckpoint, load_checkpoint
 from tests.golden_store import STORE_NAMES, golden
 
 

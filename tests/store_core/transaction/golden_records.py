@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterator
 
 from store_core import Message, MessageStoreConfig, StoreSnapshot
-from store_core.codec.encoded_records import patch_record
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import StoredRecord, encode_record
+from store_core.codec.record_encoder import patch_record
 from store_core.message import message_from_record
 from store_core.put.put_properties import property_string
 from store_core.put.record_template import draft_record, host_bytes, topic_bytes

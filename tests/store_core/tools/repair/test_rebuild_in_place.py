@@ -17,9 +17,9 @@ from store_core.errors import (
     StoreLockedError,
     StoreWriteError,
 )
-from store_core.files import directory_swap
+from store_core.files import file_writing
 from store_core.files.store_directory import StoreDirectory
-from store_core.state.store_checkpoint import load_checkpoint
+from store_core.state.checkpoint import load_checkpoint
 from store_core.state.store_lock import StoreLock
 from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import Severity
@@ -253,7 +253,7 @@ def _killed(
 ) -> bool:
     """Run a rebuild that dies before its rename number ``step``; False if it has fewer."""
     left = [step]
-    real_rename, real_exchange, real_rmtree = os.rename, directory_swap.exchange, shutil.rmtree
+    real_rename, real_exchange, real_rmtree = os.rename, file_writing.exchange, shutil.rmtree
 
     def count() -> None:
         if not left[0]:
@@ -276,7 +276,7 @@ def _killed(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", rename)
-        patch.setattr(directory_swap, "exchange", exchange)
+        patch.setattr(file_writing, "exchange", exchange)
         patch.setattr(shutil, "rmtree", rmtree)
         try:
             rebuild(root)

@@ -12,7 +12,7 @@ from store_core.files.byte_source import LocalByteSource
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
-from store_core.index.index_service import IndexService
+from store_core.index.index_queries import IndexService
 from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import index_file_bytes
 from store_core.log.log_scan import Gap, refuse_gap, scan_frames, scan_log
