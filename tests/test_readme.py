@@ -150,7 +150,7 @@ def test_examples_run_in_an_empty_folder(
     if page.name == "streaming.md" and not STREAM_READER_GETS_LIMITS:
         pytest.skip("Spark before 4.2 knows no limits of streams")
     monkeypatch.chdir(tmp_path)
-    for module in ("export", "sink"):  # one session serves all tests
+    for module in ("job", "commands.sink"):  # one session serves all tests
         monkeypatch.setattr(f"rmqsource.cli.{module}.spark_job", lambda *_: nullcontext(spark))
     names: dict[str, object] = {}
     cluster = request.getfixturevalue("cluster") if page.name in OF_CLUSTERS else LIVE_ADDRESS

@@ -298,7 +298,7 @@ def test_a_page_is_not_begun_where_none_can_be_written(
 def test_nothing_starts_spark_in_vain(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("export", "sink"):
+    for module in ("job", "commands.sink"):
         monkeypatch.setattr(
             f"rmqsource.cli.{module}.spark_job", lambda *_: pytest.fail("Spark was started")
         )

@@ -251,7 +251,7 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
 
 def test_new_files_and_directories_are_each_synced_once(tmp_path, monkeypatch):
     synced = []
-    for function in ("queue.queue_files.sync_file", "files.new_names.flush_directory"):
+    for function in ("queue.queue_files.sync_file", "queue.queue_files.flush_directory"):
         monkeypatch.setattr(f"store_core.{function}", lambda path: synced.append(Path(path)))
     target = tmp_path / "target"
     rebuild_consume_queues(open_store(small_store(tmp_path / "store")), str(target))
