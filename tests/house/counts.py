@@ -15,7 +15,7 @@ import numpy as np
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("store_core", "rmqnet", "rmqsource")
-# The types that shared/house.md calls a store or a queue.
+# The types that are a store, or a queue, by their names.
 _STORES = """MessageStore StoreSnapshot OfflineStore ReadOnlyStore ServedStore OpenStore StoreParts
 StoreServices PinnedStore StoreQueries ReadableStore FollowableStore PuttingStore Store"""
 _QUEUES = """ConsumeQueue BatchConsumeQueue ConsumeQueueExt DatabaseQueue SegmentedQueue

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.house.__main__ import as_table
-from tests.house.counts import ROOT, circles, import_graph, read_modules, single_importers
+from tests.house.counts import (
+    ROOT,
+    circles,
+    count_all,
+    import_graph,
+    read_modules,
+    single_importers,
+)
 from tests.house.ways import Tracer
 
 FILES = {
@@ -85,3 +92,11 @@ def test_the_table_has_a_row_for_what_is_gone():
         ["live", "30.5", "1,200"],
         ["cli", "42", "-"],
     ]
+
+
+def test_the_tree_keeps_its_limits():
+    modules = read_modules()
+    counts = count_all(modules)
+    assert counts.figures["rooms with more than 20 modules"] == {"rooms": 0}
+    assert counts.lists["circles inside a room"] == []
+    assert counts.lists["public class names with two meanings"] == []
