@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 from functools import partial
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from rmqsource import plots
@@ -14,8 +16,6 @@ from rmqsource.plots.flow import bars_of_lag
 from rmqsource.plots.ranking import bars_of_keys, bars_of_tags, bars_of_topics
 from rmqsource.plots.style import bytes_text, count_text, duration_text, plural, rows_height
 from rmqsource.report.report_data import LISTED_DEAD_LETTERS
-from rmqsource.report.script import SCRIPT, SCRIPT_SOURCE
-from rmqsource.report.style import STYLE
 from rmqsource.report.tables import Cell, note, table_html, text
 from rmqsource.report.verdict import ACT, GOOD, LOOK, Judgement, verdict
 
@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from rmqsource.plots.bars import Bar, Bars
     from rmqsource.report.report_data import ReportData
 
-_POLICY = (
+_FILES = resources.files("rmqsource.report")  # may lie in a zip (--py-files)
+_STYLE = "\n" + _FILES.joinpath("report.css").read_text("utf-8")
+SCRIPT = "\n" + _FILES.joinpath("report.js").read_text("utf-8")
+_DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+_POLICY = (  # no other script may run
     "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-    f"style-src 'unsafe-inline'; script-src {SCRIPT_SOURCE}"
+    f"style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'"
 )
 _LISTED = 200
 _SHOWN_BODY = 120
@@ -68,7 +72,7 @@ def report_page(findings: ReportData, made_at_ms: int) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>RocketMQ store {text(_names(findings))}</title>\n<style>{STYLE}</style></head>\n"
+        f"<title>RocketMQ store {text(_names(findings))}</title>\n<style>{_STYLE}</style></head>\n"
         f"<body>\n{body}<script>{SCRIPT}</script></body></html>\n"
     )
 

@@ -24,9 +24,8 @@ pytest.importorskip("pandas")
 from rmqsource import plots
 from rmqsource.explore.log_survey import quantile
 from rmqsource.plots.style import about_text, bytes_text, duration_text, plural
-from rmqsource.report.page import picture, report_page
+from rmqsource.report.page import SCRIPT, picture, report_page
 from rmqsource.report.report_data import ReportData, collect
-from rmqsource.report.script import SCRIPT
 from rmqsource.report.tables import Cell, table_html
 
 

@@ -1,11 +1,3 @@
-"""The script of a report: sorts and searches its tables. Nothing of a store stands in it."""
-
-from __future__ import annotations
-
-import base64
-import hashlib
-
-SCRIPT = """
 "use strict";
 (function () {
   var FEW = 15, SEARCHED = 6;
@@ -87,7 +79,3 @@ SCRIPT = """
 
   document.querySelectorAll("table").forEach(enrich);
 }());
-"""
-
-SCRIPT_SOURCE = f"'sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'"
-"""What a content security policy calls the script: no other one may run."""
