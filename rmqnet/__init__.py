@@ -2,174 +2,113 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from store_core.exports import lazy_exports
+
+# ruff: noqa: I001 (a module stands once, though each of its names has an "as")
 if TYPE_CHECKING:
-    from rmqnet.client.admin.admin import EARLIEST, LATEST, Admin
+    from rmqnet.client.admin.admin import EARLIEST as EARLIEST, LATEST as LATEST, Admin as Admin
     from rmqnet.client.admin_results import (
-        Connection,
-        ConsumerConnections,
-        ConsumeStats,
-        GroupConfig,
-        QueueConsumption,
-        QueueStats,
+        Connection as Connection,
+        ConsumerConnections as ConsumerConnections,
+        ConsumeStats as ConsumeStats,
+        GroupConfig as GroupConfig,
+        QueueConsumption as QueueConsumption,
+        QueueStats as QueueStats,
     )
-    from rmqnet.client.client_config import ClientConfig
-    from rmqnet.client.client_instance import ClientInstance
+    from rmqnet.client.client_config import ClientConfig as ClientConfig
+    from rmqnet.client.client_instance import ClientInstance as ClientInstance
     from rmqnet.client.consumer.allocation import (
-        AllocateAveragely,
-        AllocateAveragelyByCircle,
-        AllocateByConfig,
-        AllocateByMachineRoom,
+        AllocateAveragely as AllocateAveragely,
+        AllocateAveragelyByCircle as AllocateAveragelyByCircle,
+        AllocateByConfig as AllocateByConfig,
+        AllocateByMachineRoom as AllocateByMachineRoom,
     )
-    from rmqnet.client.consumer.consumer_options import PullConsumerOptions, PushConsumerOptions
-    from rmqnet.client.consumer.listening import ConsumeContext
-    from rmqnet.client.consumer.pull_consumer import PullConsumer
-    from rmqnet.client.consumer.push_consumer import PushConsumer
-    from rmqnet.client.heartbeat_data import ConsumeFromWhere, MessageModel
-    from rmqnet.client.message_queue import MessageQueue
-    from rmqnet.client.producer.producer import Producer
-    from rmqnet.client.producer.producer_config import ProducerConfig
-    from rmqnet.client.producer.request_reply import reply_to
+    from rmqnet.client.consumer.consumer_options import (
+        PullConsumerOptions as PullConsumerOptions,
+        PushConsumerOptions as PushConsumerOptions,
+    )
+    from rmqnet.client.consumer.listening import ConsumeContext as ConsumeContext
+    from rmqnet.client.consumer.pull_consumer import PullConsumer as PullConsumer
+    from rmqnet.client.consumer.push_consumer import PushConsumer as PushConsumer
+    from rmqnet.client.heartbeat_data import (
+        ConsumeFromWhere as ConsumeFromWhere,
+        MessageModel as MessageModel,
+    )
+    from rmqnet.client.message_queue import MessageQueue as MessageQueue
+    from rmqnet.client.producer.producer import Producer as Producer
+    from rmqnet.client.producer.producer_config import ProducerConfig as ProducerConfig
+    from rmqnet.client.producer.request_reply import reply_to as reply_to
     from rmqnet.client.producer.transaction_producer import (
-        LocalTransactionState,
-        TransactionListener,
-        TransactionProducer,
-        TransactionSendResult,
+        LocalTransactionState as LocalTransactionState,
+        TransactionListener as TransactionListener,
+        TransactionProducer as TransactionProducer,
+        TransactionSendResult as TransactionSendResult,
     )
-    from rmqnet.client.send_result import PullResult, PullStatus, SendResult, SendStatus
-    from rmqnet.client.topic_route import ClusterInfo, TopicRoute
+    from rmqnet.client.send_result import (
+        PullResult as PullResult,
+        PullStatus as PullStatus,
+        SendResult as SendResult,
+        SendStatus as SendStatus,
+    )
+    from rmqnet.client.topic_route import ClusterInfo as ClusterInfo, TopicRoute as TopicRoute
     from rmqnet.errors import (
-        BrokerError,
-        ClientError,
-        RemotingConnectError,
-        RemotingError,
-        RemotingFormatError,
-        RemotingTimeoutError,
-        RemotingTooMuchRequestError,
-        SendAttempt,
-        SendFailedError,
-        SendTimeoutError,
-        TopicNotFoundError,
+        BrokerError as BrokerError,
+        ClientError as ClientError,
+        RemotingConnectError as RemotingConnectError,
+        RemotingError as RemotingError,
+        RemotingFormatError as RemotingFormatError,
+        RemotingTimeoutError as RemotingTimeoutError,
+        RemotingTooMuchRequestError as RemotingTooMuchRequestError,
+        SendAttempt as SendAttempt,
+        SendFailedError as SendFailedError,
+        SendTimeoutError as SendTimeoutError,
+        TopicNotFoundError as TopicNotFoundError,
     )
-    from rmqnet.remoting.acl import AclCredentials
-    from rmqnet.remoting.tls import TlsConfig
-    from rmqnet.served_store import ServedStore, serve
-    from store_core.config.config_files import TopicConfig
-    from store_core.message import Message
-
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "AclCredentials",
-    "Admin",
-    "AllocateAveragely",
-    "AllocateAveragelyByCircle",
-    "AllocateByConfig",
-    "AllocateByMachineRoom",
-    "BrokerError",
-    "ClientConfig",
-    "ClientError",
-    "ClientInstance",
-    "ClusterInfo",
-    "Connection",
-    "ConsumeContext",
-    "ConsumeFromWhere",
-    "ConsumeStats",
-    "ConsumerConnections",
-    "GroupConfig",
-    "LocalTransactionState",
-    "Message",
-    "MessageModel",
-    "MessageQueue",
-    "Producer",
-    "ProducerConfig",
-    "PullConsumer",
-    "PullConsumerOptions",
-    "PullResult",
-    "PullStatus",
-    "PushConsumer",
-    "PushConsumerOptions",
-    "QueueConsumption",
-    "QueueStats",
-    "RemotingConnectError",
-    "RemotingError",
-    "RemotingFormatError",
-    "RemotingTimeoutError",
-    "RemotingTooMuchRequestError",
-    "SendAttempt",
-    "SendFailedError",
-    "SendResult",
-    "SendStatus",
-    "SendTimeoutError",
-    "ServedStore",
-    "TlsConfig",
-    "TopicConfig",
-    "TopicNotFoundError",
-    "TopicRoute",
-    "TransactionListener",
-    "TransactionProducer",
-    "TransactionSendResult",
-    "reply_to",
-    "serve",
-]
-
-# Where the names are that are no errors. Loaded when first asked for: a process that only plans
-# a Spark query has no use for sockets.
-_MODULES = {
-    "AclCredentials": "rmqnet.remoting.acl",
-    "Admin": "rmqnet.client.admin.admin",
-    "AllocateAveragely": "rmqnet.client.consumer.allocation",
-    "AllocateAveragelyByCircle": "rmqnet.client.consumer.allocation",
-    "AllocateByConfig": "rmqnet.client.consumer.allocation",
-    "AllocateByMachineRoom": "rmqnet.client.consumer.allocation",
-    "ClientConfig": "rmqnet.client.client_config",
-    "ClientInstance": "rmqnet.client.client_instance",
-    "ClusterInfo": "rmqnet.client.topic_route",
-    "Connection": "rmqnet.client.admin_results",
-    "ConsumeContext": "rmqnet.client.consumer.listening",
-    "ConsumeFromWhere": "rmqnet.client.heartbeat_data",
-    "ConsumeStats": "rmqnet.client.admin_results",
-    "ConsumerConnections": "rmqnet.client.admin_results",
-    "EARLIEST": "rmqnet.client.admin.admin",
-    "GroupConfig": "rmqnet.client.admin_results",
-    "LATEST": "rmqnet.client.admin.admin",
-    "LocalTransactionState": "rmqnet.client.producer.transaction_producer",
-    "Message": "store_core.message",
-    "MessageModel": "rmqnet.client.heartbeat_data",
-    "MessageQueue": "rmqnet.client.message_queue",
-    "Producer": "rmqnet.client.producer.producer",
-    "ProducerConfig": "rmqnet.client.producer.producer_config",
-    "PullConsumer": "rmqnet.client.consumer.pull_consumer",
-    "PullConsumerOptions": "rmqnet.client.consumer.consumer_options",
-    "PullResult": "rmqnet.client.send_result",
-    "PullStatus": "rmqnet.client.send_result",
-    "PushConsumer": "rmqnet.client.consumer.push_consumer",
-    "PushConsumerOptions": "rmqnet.client.consumer.consumer_options",
-    "QueueConsumption": "rmqnet.client.admin_results",
-    "QueueStats": "rmqnet.client.admin_results",
-    "SendResult": "rmqnet.client.send_result",
-    "SendStatus": "rmqnet.client.send_result",
-    "ServedStore": "rmqnet.served_store",
-    "TlsConfig": "rmqnet.remoting.tls",
-    "TopicConfig": "store_core.config.config_files",
-    "TopicRoute": "rmqnet.client.topic_route",
-    "TransactionListener": "rmqnet.client.producer.transaction_producer",
-    "TransactionProducer": "rmqnet.client.producer.transaction_producer",
-    "TransactionSendResult": "rmqnet.client.producer.transaction_producer",
-    "reply_to": "rmqnet.client.producer.request_reply",
-    "serve": "rmqnet.served_store",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES.get(name, "rmqnet.errors")), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    from rmqnet.remoting.acl import AclCredentials as AclCredentials
+    from rmqnet.remoting.tls import TlsConfig as TlsConfig
+    from rmqnet.served_store import ServedStore as ServedStore, serve as serve
+    from store_core.config.config_files import TopicConfig as TopicConfig
+    from store_core.message import Message as Message
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        globals(),
+        {
+            "rmqnet.client.admin.admin": "EARLIEST LATEST Admin",
+            "rmqnet.client.admin_results": (
+                "Connection ConsumerConnections ConsumeStats GroupConfig QueueConsumption "
+                "QueueStats"
+            ),
+            "rmqnet.client.client_config": "ClientConfig",
+            "rmqnet.client.client_instance": "ClientInstance",
+            "rmqnet.client.consumer.allocation": (
+                "AllocateAveragely AllocateAveragelyByCircle AllocateByConfig AllocateByMachineRoom"
+            ),
+            "rmqnet.client.consumer.consumer_options": "PullConsumerOptions PushConsumerOptions",
+            "rmqnet.client.consumer.listening": "ConsumeContext",
+            "rmqnet.client.consumer.pull_consumer": "PullConsumer",
+            "rmqnet.client.consumer.push_consumer": "PushConsumer",
+            "rmqnet.client.heartbeat_data": "ConsumeFromWhere MessageModel",
+            "rmqnet.client.message_queue": "MessageQueue",
+            "rmqnet.client.producer.producer": "Producer",
+            "rmqnet.client.producer.producer_config": "ProducerConfig",
+            "rmqnet.client.producer.request_reply": "reply_to",
+            "rmqnet.client.producer.transaction_producer": (
+                "LocalTransactionState TransactionListener TransactionProducer "
+                "TransactionSendResult"
+            ),
+            "rmqnet.client.send_result": "PullResult PullStatus SendResult SendStatus",
+            "rmqnet.client.topic_route": "ClusterInfo TopicRoute",
+            "rmqnet.errors": (
+                "BrokerError ClientError RemotingConnectError RemotingError "
+                "RemotingFormatError RemotingTimeoutError RemotingTooMuchRequestError "
+                "SendAttempt SendFailedError SendTimeoutError TopicNotFoundError"
+            ),
+            "rmqnet.remoting.acl": "AclCredentials",
+            "rmqnet.remoting.tls": "TlsConfig",
+            "rmqnet.served_store": "ServedStore serve",
+            "store_core.config.config_files": "TopicConfig",
+            "store_core.message": "Message",
+        },
+    )
