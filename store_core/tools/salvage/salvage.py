@@ -18,6 +18,7 @@ from store_core.files.file_writing import (
     make_directory,
     put_file,
     remove_tree,
+    replace_file,
     write_error,
     write_errors,
 )
@@ -341,9 +342,7 @@ def _write_report(report: SalvageReport) -> None:
     unfinished = finished.with_name(finished.name + ".tmp")
     try:
         unfinished.unlink(missing_ok=True)  # of a salvage that was killed, or a link
-        put_file(str(unfinished), text.encode("utf-8", "backslashreplace"))
-        unfinished.replace(finished)
-        flush_directory(str(finished.parent))
+        replace_file(str(finished), text.encode("utf-8", "backslashreplace"))
     except OSError as err:
         raise write_error(err, str(unfinished)) from err
 
