@@ -31,7 +31,6 @@ from rmqsource.cli.check import (
     one_path,
     rebuild_index,
     rebuild_queues,
-    stage_progress,
     tell_lost_log,
 )
 from rmqsource.cli.cluster_source import ClusterSource
@@ -47,7 +46,7 @@ from rmqsource.cli.messages import MessageChoice, show_messages
 from rmqsource.cli.output import Display, Format, Shape, row_writer, write_record, write_result
 from rmqsource.cli.read import Grep, listed, source_options, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
-from rmqsource.cli.report import Report, reporting
+from rmqsource.cli.report import Report, progress_bars, reporting
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.config_files import warn_of_static_topics
@@ -111,8 +110,8 @@ def salvage_and_tell(options: "SourceOptions", out: str, display: Display, repor
     if tell_lost_log(options, report):
         return
     config = config_to_write(options, report)
-    with stage_progress() as progress:
-        done = SalvageOptions(clock=now_ms, progress=progress.step)
+    with progress_bars() as bars:
+        done = SalvageOptions(clock=now_ms, progress=bars.step)
         found = salvage_store(path, out, config, done)
     report.rows = found.records
     row = found.as_dict() if display.output is Format.json else salvage_row(found)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.cli.output import Display, Format, row_writer, write_record, write_result
 from rmqsource.cli.read import WrongUseError, lost_logs
+from rmqsource.cli.report import Report, progress_bars
 from rmqsource.exit_codes import FOUND, NOT_DONE
 from rmqsource.scan.store_versions import store_config, store_properties
 from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
@@ -26,9 +26,6 @@ from store_core.tools.repair.rebuild_in_place import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rmqsource.cli.report import Report
     from rmqsource.options.source_options import SourceOptions
     from store_core.log.log_scan import Gap
     from store_core.store_snapshot import StoreSnapshot
@@ -46,52 +43,10 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class StageProgress:
-    """A bar on standard error for each stage of a long work, only for a person who watches."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._tasks: dict[str, Any] = {}
-        if sys.stderr.isatty():
-            from rich import progress  # noqa: PLC0415 (for a person only)
-            from rich.console import Console  # noqa: PLC0415
-
-            columns = (
-                *(progress.TextColumn("{task.description}"), progress.BarColumn()),
-                *(progress.TaskProgressColumn(), progress.TimeRemainingColumn()),
-            )
-            self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-
-    def step(self, stage: str, done: int, total: int) -> None:
-        """Note how much of a stage is done."""
-        if self._bar is None:
-            return
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bar.add_task(stage, total=total)
-            self._bar.start()
-        self._bar.update(self._tasks[stage], completed=done, total=total)
-
-    def stop(self) -> None:
-        """Take the bars away."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-
-@contextmanager
-def stage_progress() -> Iterator[StageProgress]:
-    """Give bars, and take them away in the end."""
-    progress = StageProgress()
-    try:
-        yield progress
-    finally:
-        progress.stop()
-
-
 def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) -> None:
     """Check a store, write what was found, and set the exit code."""
-    with stage_progress() as progress:
-        found = check_store(snapshot, progress.step)
+    with progress_bars() as bars:
+        found = check_store(snapshot, bars.step)
     if found.of(Severity.NOT_CHECKED):
         report.end_with(NOT_DONE)
     elif not found.is_good:
@@ -160,12 +115,12 @@ def rebuild_index(options: SourceOptions, display: Display, report: Report) -> N
     path = one_path(options)
     if tell_lost_log(options, report):
         return
-    with stage_progress() as progress:
+    with progress_bars() as bars:
         rebuilt = rebuild_index_in_place(
             path,
             store_config(options),
             clock=now_ms,
-            progress=lambda done, total: progress.step("index", done, total),
+            progress=partial(bars.step, "index"),
         )
     _tell_gaps(rebuilt.gaps, report)
     row = {
@@ -193,11 +148,8 @@ def rebuild_queues(
     if tell_lost_log(options, report):
         return
     config = config_to_write(options, report)
-    with stage_progress() as bars:
-
-        def progress(done: int, total: int) -> None:
-            bars.step("queues", done, total)
-
+    with progress_bars() as bars:
+        progress = partial(bars.step, "queues")
         if accepted is None:
             rebuilt = plan_queues(path, config, progress)
         else:

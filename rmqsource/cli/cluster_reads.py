@@ -16,7 +16,7 @@ from rmqsource.cli.messages import SHAPE, FoundMessages, MessageWriter
 from rmqsource.cli.metadata import columns_of
 from rmqsource.cli.output import Shape, row_writer
 from rmqsource.cli.read import WrongUseError
-from rmqsource.cli.report import scan_progress, stop_signals
+from rmqsource.cli.report import progress_bars, stop_signals
 from rmqsource.cli.times import now_ms
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.cluster_survey import gather, topic_names
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rmqnet.client.topic_route import TopicRoute
     from rmqsource.cli.messages import MessageChoice
     from rmqsource.cli.output import Display
-    from rmqsource.cli.report import Report, ScanProgress
+    from rmqsource.cli.report import ProgressBars, Report
     from rmqsource.live.live_options import LiveOptions
     from rmqsource.live.live_queues import LiveQueue, QueueSlice
     from store_core.arrow_types import Columns, Table
@@ -90,7 +90,7 @@ def show_cluster_messages(
     found = FoundMessages(writer.rows.columns, report, wanted.grep)
     known = only_known(options, report)
     with ExitStack() as stack:
-        progress = stack.enter_context(scan_progress())
+        progress = stack.enter_context(progress_bars())
         if known is not None and wanted.ids:
             writer.write(_rows_of_ids(wanted.ids, known, found, report), progress)
         elif known is not None:
@@ -111,7 +111,7 @@ def _rows(
     options: LiveOptions,
     found: FoundMessages,
     limit: int,
-    progress: ScanProgress,
+    progress: ProgressBars,
     stack: ExitStack,
 ) -> Rows:
     """Return rows in order of their store times; of many queues, queue by queue."""
@@ -165,7 +165,7 @@ def _columns(options: LiveOptions, found: FoundMessages) -> tuple[str, ...]:
 class _Bar:
     """Tells how much of all queues was read; rows that no filter lets through count too."""
 
-    def __init__(self, progress: ScanProgress, ranges: list[QueueSlice]) -> None:
+    def __init__(self, progress: ProgressBars, ranges: list[QueueSlice]) -> None:
         self._progress = progress
         self._total = sum(part.messages for part in ranges)
         self._reached: dict[LiveQueue, int] = {}
@@ -406,7 +406,7 @@ def show_cluster_topics(options: LiveOptions, display: Display, limit: int, repo
     known = only_known(options, report)
     rows: list[dict[str, Any]] = []
     if known is not None:
-        with scan_progress() as progress, Cluster(known.connection) as cluster:
+        with progress_bars() as progress, Cluster(known.connection) as cluster:
             predicate = from_options(known.reading)
             names = cluster.call(topic_names(cluster, predicate, all_topics=True))
             asked = cluster.call(_ask(cluster, names, report, progress))
@@ -420,7 +420,7 @@ def show_cluster_topics(options: LiveOptions, display: Display, limit: int, repo
 
 
 async def _ask(
-    cluster: Cluster, names: list[str], report: Report, progress: ScanProgress
+    cluster: Cluster, names: list[str], report: Report, progress: ProgressBars
 ) -> list[_Asked]:
     calls = BrokerCalls(cluster.remoting, cluster.timeout_s, cluster.routes.describe)
     brokers = BrokerAdminClient(calls)

@@ -11,11 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
 from rmqsource.cli.output import Display, Format, row_writer
+from rmqsource.cli.report import Report, changing_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rmqsource.cli.report import Report
     from store_core.ha.follow_state import FollowState
 
     Tell = Callable[[FollowState], None]
@@ -46,16 +46,14 @@ def telling(path: str, master: str, said: Report, *, as_json: bool) -> Iterator[
     if not sys.stderr.isatty():
         yield notes.tell
         return
-    bar = _Bar()
+    with changing_line(_BAR_CELLS) as change:
+        bar = _Bar(change)
 
-    def tell(state: FollowState) -> None:
-        notes.tell(state)
-        bar.tell(state)
+        def tell(state: FollowState) -> None:
+            notes.tell(state)
+            bar.tell(state)
 
-    try:
         yield tell
-    finally:
-        bar.stop()
 
 
 def state_row(state: FollowState) -> dict[str, Any]:
@@ -80,30 +78,19 @@ class _Notes:
 class _Bar:
     """A short bar, from where the copy was to where its master is, and numbers."""
 
-    def __init__(self) -> None:
-        from rich import progress  # noqa: PLC0415 (for a person only)
-        from rich.console import Console  # noqa: PLC0415
-
-        columns = (progress.BarColumn(_BAR_CELLS), progress.TextColumn("{task.description}"))
-        self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("", total=None)
-        self._rate = Rate()
+    def __init__(self, change: Callable[..., None]) -> None:
+        self._change, self._rate = change, Rate()
         self._begin: int | None = None
-        self._bar.start()
 
     def tell(self, state: FollowState) -> None:
         if self._begin is None:
             self._begin = state.max_offset
         speed = self._rate.of(state.bytes_received) / _MB
-        self._bar.update(
-            self._task,
+        self._change(
             completed=state.max_offset - self._begin,
             total=max(state.master_offset or 0, state.max_offset) - self._begin,
             description=f"offset {state.max_offset:,}, {speed:.1f} MB/s, {lag_text(state)}",
         )
-
-    def stop(self) -> None:
-        self._bar.stop()
 
 
 class Rate:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.cli.read import WrongUseError, check_for_spark
-from rmqsource.cli.report import cancelling
+from rmqsource.cli.report import cancelling, shown_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -112,11 +112,8 @@ def _task_progress(spark: Any, terminal: Any, doing: str) -> Iterator[None]:
     if not terminal.isatty():
         yield
         return
-    from rich.console import Console  # noqa: PLC0415 (for a person only)
-    from rich.progress import Progress  # noqa: PLC0415
-
     done = threading.Event()
-    with Progress(console=Console(file=terminal), transient=True) as bar:
+    with shown_progress(terminal=terminal) as bar:
         task = bar.add_task(doing, total=None)
 
         def watch() -> None:

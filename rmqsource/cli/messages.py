@@ -19,7 +19,7 @@ from rmqsource.cli.read import (
     read_messages,
     rows_of,
 )
-from rmqsource.cli.report import scan_progress
+from rmqsource.cli.report import progress_bars
 from rmqsource.errors import DataLossError
 from rmqsource.explore.trace_events import moment
 from rmqsource.options.option_table import is_message_id
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from rmqsource.cli.output import RowWriter
     from rmqsource.cli.read import Grep
-    from rmqsource.cli.report import Report, ScanProgress
+    from rmqsource.cli.report import ProgressBars, Report
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Columns
 
@@ -103,7 +103,7 @@ def show_messages(
     if wanted.follow:
         _follow(options, wanted, writer.rows, report)
     missing: list[str] = []
-    with scan_progress() as progress:
+    with progress_bars() as progress:
         read = _Read(writer.rows.columns, progress, report, wanted.grep)
         writer.write(_rows(read, options, wanted, missing), progress)
     writer.close()
@@ -130,7 +130,7 @@ class MessageWriter:
         self.topics: set[str] = set()
         self._has_more = False
 
-    def write(self, rows: Rows, progress: ScanProgress) -> None:
+    def write(self, rows: Rows, progress: ProgressBars) -> None:
         """Write rows until there are enough."""
         for row in rows:
             if self._limit and self._report.rows == self._limit:
@@ -164,7 +164,7 @@ def _follow(
 ) -> None:
     """Show the newest messages, oldest first, and then what comes, until Ctrl-C."""
     report.tell_missing(options)
-    with scan_progress() as progress:
+    with progress_bars() as progress:
         read = _Read(writer.columns, progress, report, wanted.grep)
         follower = Follower(options, read.of, report.note)
         rows = follower.begin(_FOLLOWED if wanted.last is None else wanted.last)
@@ -228,7 +228,7 @@ class _Read(FoundMessages):
     def __init__(
         self,
         columns: Sequence[str],
-        progress: ScanProgress,
+        progress: ProgressBars,
         report: Report,
         grep: Grep | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ from rmqsource.safe_text import json_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmqsource.cli.report import Report, ScanProgress
+    from rmqsource.cli.report import ProgressBars, Report
     from rmqsource.options.source_options import SourceOptions
 
 
@@ -27,7 +27,7 @@ def write_report(
     options: SourceOptions,
     target: Path,
     file_format: str,
-    progress: ScanProgress,
+    progress: ProgressBars,
     report: Report,
 ) -> None:
     """Read the stores and write the page, or its data as one JSON object.
@@ -64,7 +64,7 @@ def _check_target(target: Path) -> None:
 
 
 def _content(
-    options: SourceOptions, file_format: str, progress: ScanProgress, report: Report
+    options: SourceOptions, file_format: str, progress: ProgressBars, report: Report
 ) -> str:
     # pandas and matplotlib are imported only now: other commands start without them.
     from rmqsource.report.report_data import collect  # noqa: PLC0415

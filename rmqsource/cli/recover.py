@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli.check import (
-    config_to_write,
-    now_ms,
-    one_path,
-    stage_progress,
-    tell_lost_log,
-)
+from rmqsource.cli.check import config_to_write, now_ms, one_path, tell_lost_log
 from rmqsource.cli.output import write_result
+from rmqsource.cli.report import Report, progress_bars
 from rmqsource.exit_codes import TAIL_CUT
 from store_core.errors import LogDamageError
 from store_core.files.store_directory import StoreDirectory
@@ -21,7 +17,6 @@ from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 
 if TYPE_CHECKING:
     from rmqsource.cli.output import Display
-    from rmqsource.cli.report import Report
     from rmqsource.options.source_options import SourceOptions
     from store_core.recovery.recovery import LogRecovery
     from store_core.tools.repair.store_recovery import RecoveryResult
@@ -41,12 +36,12 @@ def recover(
         found = plan_recovery(path, config)
     else:
         try:
-            with stage_progress() as progress:
+            with progress_bars() as bars:
                 found = recover_store(
                     path,
                     config,
                     clock=now_ms,
-                    progress=lambda done, total: progress.step("log", done, total),
+                    progress=partial(bars.step, "log"),
                     cut=cut,
                 )
         except LogDamageError as err:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -139,42 +140,63 @@ class _Warnings(logging.Handler):
         tell(record.getMessage())
 
 
-class ScanProgress:
-    """A bar on standard error while a long scan runs, only for a person who watches."""
+class ProgressBars:
+    """A bar on standard error for each stage of a long work, only for a person who watches."""
 
     def __init__(self) -> None:
-        self._bar: Any = None
-        self._task: Any = None
-        if sys.stderr.isatty():
-            from rich.console import Console  # noqa: PLC0415 (for a person only)
-            from rich.progress import Progress  # noqa: PLC0415
+        self._bars = shown_progress() if sys.stderr.isatty() else None
+        self._tasks: dict[str, Any] = {}
 
-            self._bar = Progress(console=Console(stderr=True), transient=True)
+    def step(self, stage: str, done: int, total: int) -> None:
+        """Note how much of a stage is done."""
+        if self._bars is None:
+            return
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total)
+            self._bars.start()
+        self._bars.update(self._tasks[stage], completed=done, total=total)
 
     def splits(self, done: int, total: int) -> None:
-        """Note how many splits are read."""
-        if self._bar is None or total == 1:
-            return
-        if self._task is None:
-            self._task = self._bar.add_task("reading", total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)
+        """Note how many splits are read; a single one has no bar."""
+        if total != 1:
+            self.step("reading", done, total)
 
     def stop(self) -> None:
-        """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        """Take the bars away."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
 
 
 @contextmanager
-def scan_progress() -> Iterator[ScanProgress]:
-    """Give a bar, and take it away in the end."""
-    progress = ScanProgress()
+def progress_bars() -> Iterator[ProgressBars]:
+    """Give bars, and take them away in the end."""
+    bars = ProgressBars()
     try:
-        yield progress
+        yield bars
     finally:
-        progress.stop()
+        bars.stop()
+
+
+@contextmanager
+def changing_line(bar_cells: int = 0) -> Iterator[Callable[..., None]]:
+    """Show a line on standard error, with a bar of so many cells; give what changes it."""
+    from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 (for a person only)
+
+    bar = [BarColumn(bar_cells)] if bar_cells else []
+    line = shown_progress(*bar, TextColumn("{task.description}"))
+    task = line.add_task("", total=None)
+    with line:
+        yield partial(line.update, task)
+
+
+def shown_progress(*columns: Any, terminal: Any = None) -> Any:
+    """Return what shows bars of rich on a terminal, standard error if none is given."""
+    from rich.console import Console  # noqa: PLC0415 (for a person only)
+    from rich.progress import Progress  # noqa: PLC0415
+
+    console = Console(file=terminal, stderr=terminal is None)
+    return Progress(*columns, console=console, transient=True)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.cli.follow_state import Rate, StateLines
+from rmqsource.cli.report import changing_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,33 +36,11 @@ def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[Tell]:
         yield lines.tell
         lines.end()
     elif sys.stderr.isatty():
-        line = _Line()
-        try:
-            yield line.tell
-        finally:
-            line.stop()
+        rates = Rates()
+        with changing_line() as change:
+            yield lambda state: change(description=rates.text(state))
     else:
         yield lambda _: None
-
-
-class _Line:
-    """Rates, and who is there."""
-
-    def __init__(self) -> None:
-        from rich import progress  # noqa: PLC0415 (for a person only)
-        from rich.console import Console  # noqa: PLC0415
-
-        columns = (progress.TextColumn("{task.description}"),)
-        self._shown = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._shown.add_task("", total=None)
-        self._rates = Rates()
-        self._shown.start()
-
-    def tell(self, state: ServedState) -> None:
-        self._shown.update(self._task, description=self._rates.text(state))
-
-    def stop(self) -> None:
-        self._shown.stop()
 
 
 class Rates:

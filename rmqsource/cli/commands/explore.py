@@ -39,7 +39,7 @@ from rmqsource.cli.read import (
     option_texts,
     source_options,
 )
-from rmqsource.cli.report import reporting, scan_progress
+from rmqsource.cli.report import progress_bars, reporting
 from rmqsource.cli.times import clock_of
 from rmqsource.cli.trace import show_differences, show_lives
 from rmqsource.explore.diff_stores import diff as compare
@@ -138,7 +138,7 @@ def report(
     One file that needs no network. Damage is told in it; the exit code then is 1. Bodies are
     checked against their CRCs, unless --option checkCRC=false.
     """
-    with reporting() as said, scan_progress() as progress:
+    with reporting() as said, progress_bars() as progress:
         chosen = SelectionFlags(topic, since=since, until=until)
         flags = {**chosen.flags(source.config, clock_of(tz)), **checking_bodies(source.option)}
         options = source_options(path, source.option, flags)
@@ -205,7 +205,7 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC, which is
     checked against the body unless --option checkCRC=false.
     """
-    with reporting() as said, scan_progress() as progress:
+    with reporting() as said, progress_bars() as progress:
         chosen = SelectionFlags(
             topic, tag=tag, since=since, until=until, sql=sql, sql_dialect=sql_dialect
         )

@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Optional, Union
 
 import typer
 
 from rmqsource.cli.arguments import Source, examples
-from rmqsource.cli.check import stage_progress, tell_lost_log
+from rmqsource.cli.check import tell_lost_log
 from rmqsource.cli.follow_state import Tell, telling
 from rmqsource.cli.read import WrongUseError, table_options
-from rmqsource.cli.report import Report, reporting, stop_signals
+from rmqsource.cli.report import Report, progress_bars, reporting, stop_signals
 from rmqsource.scan.store_versions import store_config
 from rmqsource.sink.prepared_write import why_no_store
 from store_core.config.message_store_config import SLAVE, MessageStoreConfig
@@ -193,8 +194,8 @@ def _follow(
 
     parse_address(wanted.master)  # before a store is made for it
     store = MessageStore(config)
-    with stage_progress() as progress:  # of a copy that was not stopped cleanly
-        store.load(progress=lambda done, total: progress.step("log", done, total))
+    with progress_bars() as bars:  # of a copy that was not stopped cleanly
+        store.load(progress=partial(bars.step, "log"))
     with stop_signals() as stop, store:
         _tell_start(wanted, store, said)
         client = HAClient(

@@ -18,7 +18,8 @@ from tests.store_factory import StoreFactory, small_store
 
 pytest.importorskip("typer")
 
-from rmqsource.cli.check import FINDING_COLUMNS, StageProgress
+from rmqsource.cli.check import FINDING_COLUMNS
+from rmqsource.cli.report import ProgressBars
 from store_core.state.store_lock import StoreLock
 
 
@@ -291,13 +292,13 @@ def test_recover_cuts_flushed_records_only_when_told_to(run: Run, tmp_path: Path
 
 
 def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = StageProgress()
+    quiet = ProgressBars()
     quiet.step("log", 1, 2)
     quiet.stop()
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", stream)
-    shown = StageProgress()
+    shown = ProgressBars()
     shown.step("log", 1, 2)
     shown.step("log", 2, 2)
     shown.stop()

@@ -151,10 +151,10 @@ def exit_code(*arguments: str) -> int:
 
 
 def test_salvage(pressing: Callable[..., None], tmp_path: Path) -> None:
-    from rmqsource.cli.check import StageProgress
+    from rmqsource.cli.report import ProgressBars
 
     root = small_store(tmp_path / "old", 40).write()
-    pressing(StageProgress, "step")
+    pressing(ProgressBars, "step")
     assert exit_code("salvage", str(root), str(tmp_path / "new")) == 130
     assert [path.name for path in tmp_path.iterdir()] == ["old"]
 
@@ -209,13 +209,13 @@ def test_what_is_loaded_when_it_is_used(module: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["rebuild-index", "rebuild-queues"])
 @pytest.mark.parametrize("at", ["progress", "swap"])
 def test_rebuild(pressing: Callable[..., None], tmp_path: Path, command: str, at: str) -> None:
-    from rmqsource.cli.check import StageProgress
+    from rmqsource.cli.report import ProgressBars
     from store_core.tools.repair import rebuild_in_place
 
     root = small_store(tmp_path / "old", 40).write()
     before = tree_state(root)
     if at == "progress":
-        pressing(StageProgress, "step")
+        pressing(ProgressBars, "step")
     else:
         pressing(rebuild_in_place, "put_in_place")
     sizes = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
