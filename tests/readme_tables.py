@@ -12,9 +12,10 @@ from typing import Any
 
 from rmqnet import ClientConfig, ProducerConfig, PullConsumerOptions, PushConsumerOptions
 from rmqsource.exit_codes import MEANINGS
-from rmqsource.live.option_table import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
-from rmqsource.options.option_table import OPTION_TABLE, OptionInfo
-from rmqsource.sink.option_table import SINK_OPTION_TABLE
+from rmqsource.live.live_options import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
+from rmqsource.options.option_table import OptionInfo
+from rmqsource.options.source_options import OPTION_TABLE
+from rmqsource.sink.options import SINK_OPTION_TABLE
 from rmqsource.tables import LIVE_TABLES, TABLES, Table
 
 README = Path(__file__).parent.parent / "README.md"

@@ -22,7 +22,7 @@ from rmqsource.cli.read import (
 from rmqsource.cli.report import progress_bars
 from rmqsource.errors import DataLossError
 from rmqsource.explore.trace_events import moment
-from rmqsource.options.option_table import is_message_id
+from rmqsource.options.option_values import is_message_id
 from rmqsource.options.source_options import sql_option
 from rmqsource.options.where import Comparison
 from rmqsource.scan.read_columns import no_progress

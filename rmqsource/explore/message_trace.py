@@ -19,7 +19,7 @@ from rmqsource.explore.trace_events import (
     with_waits,
 )
 from rmqsource.metadata.delayed import due_time
-from rmqsource.options.option_table import is_message_id
+from rmqsource.options.option_values import is_message_id
 from rmqsource.scan.read_columns import columns_of_snapshot
 from rmqsource.scan.splits import COMMIT_LOG
 from rmqsource.scan.store_versions import open_snapshots

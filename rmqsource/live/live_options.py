@@ -1,36 +1,49 @@
-"""The options of one read of a cluster, parsed once, into one frozen dataclass."""
+"""The options of one read or write of a cluster: declared, and parsed once, into a dataclass.
+
+What the sources and sinks of files have too is as there.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
 from rmqsource.live.live_queues import PLAIN
-from rmqsource.live.option_table import (
-    DEFAULT_GROUP,
-    DEFAULT_PRODUCER_GROUP,
-    LIVE_OPTION_TABLE,
-    LIVE_SINK_OPTION_TABLE,
-    SHARED_OPTIONS,
+from rmqsource.options.option_table import (
+    OptionInfo,
+    check_together,
+    choice,
+    filled,
+    given_options,
+    option,
+    option_values,
+    options_of,
 )
-from rmqsource.options.option_table import given_options
-from rmqsource.options.source_options import SourceOptions, parse_options
-from rmqsource.sink.option_table import SPARKS_OWN
-from rmqsource.sink.options import SinkOptions, check_sink_options
+from rmqsource.options.option_values import (
+    parse_bool,
+    parse_bytes,
+    parse_count,
+    parse_duration_ms,
+    parse_name,
+    parse_text,
+)
+from rmqsource.options.source_options import OPTION_TABLE, SourceOptions, parse_options
+from rmqsource.sink.options import CHECKPOINT_OPTION, SINK_OPTION_TABLE, SinkOptions, check_codec
+from rmqsource.tables import LIVE_TABLES
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from rmqsource.live.live_queues import QueueSlice
-    from rmqsource.options.option_table import OptionInfo
-
-    Given = dict[str, tuple[OptionInfo, str]]
 
 _CLUSTER = "cluster"
-_SHARED_NAMES = frozenset(info.name for info in SHARED_OPTIONS)
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:;\[\]]+):(?P<port>[0-9]{1,5})")
+_MAX_PORT = 65_535
+_group = partial(parse_name, kind="group", longest=255)
 _QUEUE_SELECTION = frozenset({"topic", "topicPattern", "queueId"})
 _SELECTIONS = {
     "queues": _QUEUE_SELECTION,
@@ -38,12 +51,96 @@ _SELECTIONS = {
     "topics": frozenset({"topic", "topicPattern"}),
     "routes": frozenset({"topic", "topicPattern"}),
 }
-_OF_TLS = ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsKeyPassword", "tlsVerify")
-_KEYED = ("keys", "uniqueKeys")
-_CREDENTIALS = ("accessKey", "secretKey")
 TAG, SQL92 = "TAG", "SQL92"
 _ALL = "*"
 _NOT_IN_EVERY_DIALECT = re.compile(r"CONTAINS|STARTSWITH|ENDSWITH", re.IGNORECASE)
+
+
+def _path(option: str, text: str) -> str:
+    return parse_text(option, text).strip()
+
+
+def _secret(option: str, text: str) -> str:
+    """Return a value that no error shows; blanks are one, too."""
+    return text if text.isspace() else parse_text(option, text)
+
+
+def _addresses(option: str, text: str) -> str:
+    """Return addresses joined by semicolons; commas and blanks are taken for such."""
+    found = [part for part in re.split(r"[;,\s]+", text) if part]
+    for address in found:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or not 0 < int(match["port"]) <= _MAX_PORT:
+            raise SourceOptionError(
+                option, f"expected HOST:PORT, several separated by ';'; found {address!r}"
+            )
+    if not found:
+        raise SourceOptionError(option, "is empty; give HOST:PORT of a name server, as h1:9876")
+    return ";".join(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What must not be seen; it travels to the tasks, and shows nothing of itself."""
+
+    access_key: str | None = option(
+        "accessKey", _secret, "of RocketMQ's ACL; with `secretKey`; never shown", shown=False
+    )
+    secret_key: str | None = option(
+        "secretKey", _secret, "of RocketMQ's ACL; never shown", shown=False
+    )
+    security_token: str | None = option(
+        "securityToken", _secret, "of temporary credentials; never shown", shown=False
+    )
+    tls_key_password: str | None = option(
+        "tlsKeyPassword", _secret, "of that key; never shown", shown=False
+    )
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """Files of TLS, by their paths on every node; None where none is given."""
+
+    ca_file: str | None = option(
+        "tlsCaFile", _path, "certificates to trust, PEM; those of the system if not given"
+    )
+    cert_file: str | None = option(
+        "tlsCertFile", _path, "certificate to show, PEM, where brokers ask for one"
+    )
+    key_file: str | None = option("tlsKeyFile", _path, "its private key, PEM")
+    verify: bool = option(
+        "tlsVerify",
+        parse_bool,
+        "`false`: take any certificate, which protects from nobody who can answer in a broker's "
+        "place",
+        "true",
+    )
+
+
+@dataclass(frozen=True)
+class ClusterConnection:
+    """How to reach a cluster."""
+
+    namesrv_addr: str
+    """``host:port``, separated by semicolons."""
+    consumer_group: str = option(
+        "consumerGroup",
+        _group,
+        "names the reader to the brokers",
+        "TOOLS_CONSUMER",  # of RocketMQ's own tools: every broker knows it without being told
+    )
+    tls: TlsFiles | None = None
+    """None: without TLS."""
+    request_timeout_ms: int = option(
+        "requestTimeout", parse_duration_ms, "how long one request waits for its answer", "10s"
+    )
+    retry_timeout_ms: int = option(
+        "retryTimeout",
+        parse_duration_ms,
+        "how long a task goes on trying where a broker is away or too busy, before it fails",
+        "60s",
+    )
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
 
 
 @dataclass(frozen=True)
@@ -53,11 +150,32 @@ class LiveOptions:
     connection: ClusterConnection
     reading: SourceOptions
     """What the source has in common with that of files; its path is no path."""
-    table: str = "messages"
-    access: str = "auto"
-    max_messages_per_pull: int = 32
-    commit_offsets: bool = False
-    dedupe: bool = False
+    table: str = choice("table", "one of {}", *LIVE_TABLES)
+    access: str = choice(
+        "access",
+        "how messages are found: `consumequeue` pulls the queues; `index` asks the brokers' "
+        "indexes for `keys` or `uniqueKeys`; `auto` does that where they and a topic are given",
+        *("auto", "consumequeue", "index"),
+    )
+    commit_offsets: bool = option(
+        "commitOffsets",
+        parse_bool,
+        "stream: `true` commits offsets of finished batches for `consumerGroup`",
+        "false",
+    )
+    max_messages_per_pull: int = option(
+        "maxMessagesPerPull",
+        parse_count,
+        "messages asked for in one request; brokers give no more than their own limits (32)",
+        "32",
+    )
+    dedupe: bool = option(
+        "dedupe",
+        parse_bool,
+        "`true`: drop the repeats of what `write` and `writeStream` sent more than once; see "
+        "[repeats](#repeats)",
+        "false",
+    )
 
     @property
     def by_index(self) -> bool:
@@ -65,6 +183,83 @@ class LiveOptions:
         reading = self.reading
         keyed = reading.keys is not None or reading.unique_keys is not None
         return keyed and self.access != "consumequeue" and reading.topics is not None
+
+
+@dataclass(frozen=True)
+class LiveSinkOptions:
+    """Options of one write, checked; plain values only, so that it can be pickled."""
+
+    connection: ClusterConnection
+    sink: SinkOptions
+    """What the sink has in common with that of files; its path is no path."""
+    group: str = option(
+        "producerGroup", _group, "names the writer to the brokers", "SPARK_PRODUCER"
+    )
+    send_batch_bytes: int = option(
+        "sendBatchBytes",
+        partial(parse_bytes, high=4 << 20),
+        "most bytes of messages in one request, at most 4m; one message at least is sent",
+        "512k",
+    )
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of rows without one."""
+        return self.sink.topic
+
+
+*_CREDENTIALS, _KEY_PASSWORD = options_of(Secrets)
+*_FILES, _VERIFY = options_of(TlsFiles)
+_OF_TLS = (*_FILES, _KEY_PASSWORD, _VERIFY)
+_CONSUMER_GROUP, *_TIMEOUTS = options_of(ClusterConnection)
+_TABLE, _ACCESS, *_PULLING, _DEDUPE = options_of(LiveOptions)
+_CONNECTION = (
+    OptionInfo(
+        "namesrvAddr",
+        _addresses,
+        "name servers, `host:port`, several separated by `;`; needed",
+        field="namesrv_addr",
+    ),
+    *_CREDENTIALS,
+    OptionInfo("useTLS", parse_bool, "`true`: all connections by TLS", "false", "use_tls"),
+    *_OF_TLS,
+    *_TIMEOUTS,
+)
+_SHARED_NAMES = frozenset(
+    {
+        *("topic", "topicPattern", "queueId", "startingTimestamp", "endingTimestamp"),
+        *("startingOffsets", "endingOffsets", "keys", "uniqueKeys", "tags", "sqlFilter"),
+        *("sqlDialect", "where", "mode", "checkCRC", "storeTimeSlackMs"),
+        *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        *("minPartitions", "maxPartitions", "batchRows", "batchBytes", "maxDecodedBytes", "body"),
+    }
+)
+LIVE_OPTION_TABLE = (
+    *_CONNECTION,
+    *(_TABLE, _ACCESS, _CONSUMER_GROUP, *_PULLING),
+    OptionInfo(
+        "failOnDataLoss",
+        parse_bool,
+        "asked-for offsets that are gone are an error; `false`: skipped, with a warning",
+        "true",
+        "fail_on_data_loss",
+    ),
+    _DEDUPE,
+    *(info for info in OPTION_TABLE if info.name in _SHARED_NAMES),
+)
+"""Every reading option."""
+
+_SINK_NAMES = (
+    *("topic", "compatibility", "compressBodyOver", "compression", "systemTopics", "badRows"),
+    *("maxMessageSize", "checkpointLocation"),
+)
+
+LIVE_SINK_OPTION_TABLE = (
+    *_CONNECTION,
+    *(info for info in SINK_OPTION_TABLE if info.name in _SINK_NAMES),
+    *options_of(LiveSinkOptions),
+)
+"""Every writing option."""
 
 
 def parse_live_options(
@@ -84,21 +279,13 @@ def parse_live_options(
         secret.
     """
     given = given_options(options, LIVE_OPTION_TABLE)
-    values = {
-        info.field: info.parse(name, text)
-        for name, (info, text) in given.items()
-        if name not in _SHARED_NAMES
-    }
+    values = option_values({n: each for n, each in given.items() if n not in _SHARED_NAMES})
     shared = {name: text for name, (_, text) in given.items() if name in _SHARED_NAMES}
     reading = parse_options({"path": _CLUSTER, **shared}, streaming=streaming)
     if "fail_on_data_loss" in values:
         reading = replace(reading, fail_on_data_loss=values.pop("fail_on_data_loss"))
-    own = {each.name for each in fields(LiveOptions)}
-    parsed = LiveOptions(
-        connection=connection_of(values, given),
-        reading=reading,
-        **{name: value for name, value in values.items() if name in own},
-    )
+    connection = _connection(values, given)
+    parsed = filled(LiveOptions, values, connection=connection, reading=reading)
     _check_table(parsed, given, streaming)
     _check_group(parsed, given, streaming)
     _check_access(parsed)
@@ -111,35 +298,25 @@ def parse_live_options(
     return parsed
 
 
-def connection_of(values: Mapping[str, Any], given: Mapping[str, Any]) -> ClusterConnection:
-    """Return how to reach the cluster that these values of options name.
-
-    Raises
-    ------
-    SourceOptionError
-        No name server is named, or options lack each other.
-    """
+def _connection(values: Mapping[str, Any], given: Collection[str]) -> ClusterConnection:
+    """Return how to reach the cluster that these values of options name."""
     if "namesrvAddr" not in given:
         raise SourceOptionError("namesrvAddr", "is needed: HOST:PORT of the name servers")
     use_tls = values.get("use_tls", False)
-    for name in _OF_TLS:
+    for name in (info.name for info in _OF_TLS):
         if name in given and not use_tls:
             raise SourceOptionError(name, "has no effect without useTLS=true; add it, or drop this")
-    tls = _of_class(TlsFiles, values) if use_tls else None
-    secrets: Secrets = _of_class(Secrets, values)
-    check_secrets(secrets, tls)
-    plain = ("namesrv_addr", "consumer_group", "request_timeout_ms", "retry_timeout_ms")
-    known = {name: values[name] for name in plain if name in values}
-    known.setdefault("consumer_group", DEFAULT_GROUP)
-    return ClusterConnection(**known, tls=tls, secrets=secrets)
+    check_together(given, "accessKey", "secretKey")
+    if "securityToken" in given and "accessKey" not in given:
+        raise SourceOptionError("securityToken", "needs 'accessKey' and 'secretKey' beside it")
+    if "tlsKeyPassword" in given and "tlsKeyFile" not in given:
+        raise SourceOptionError("tlsKeyPassword", "needs 'tlsKeyFile' beside it; give it or drop")
+    tls = filled(TlsFiles, values) if use_tls else None
+    secrets = filled(Secrets, values)
+    return filled(ClusterConnection, values, tls=tls, secrets=secrets)
 
 
-def _of_class(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    names = {each.name for each in fields(kind)}
-    return kind(**{name: value for name, value in values.items() if name in names})
-
-
-def _check_table(options: LiveOptions, given: Given, streaming: bool | None) -> None:
+def _check_table(options: LiveOptions, given: Collection[str], streaming: bool | None) -> None:
     if options.table != "messages":
         if streaming:
             raise SourceOptionError(
@@ -159,13 +336,13 @@ def _check_table(options: LiveOptions, given: Given, streaming: bool | None) -> 
             raise SourceOptionError("topic", f"{topic!r} is a light queue; it has no rows here")
 
 
-def _check_selection(table: str, given: Given) -> None:
-    for name in sorted(given.keys() & _SHARED_NAMES):
+def _check_selection(table: str, given: Collection[str]) -> None:
+    for name in sorted(_SHARED_NAMES.intersection(given)):
         if name not in _SELECTIONS[table] | {"mode", "batchRows", "batchBytes"}:
             raise SourceOptionError(name, f"does not apply to table {table!r}; drop it")
 
 
-def _check_group(options: LiveOptions, given: Given, streaming: bool | None) -> None:
+def _check_group(options: LiveOptions, given: Collection[str], streaming: bool | None) -> None:
     if not options.commit_offsets:
         return
     if streaming is False:
@@ -192,22 +369,6 @@ def _check_access(options: LiveOptions) -> None:
         )
 
 
-@dataclass(frozen=True)
-class LiveSinkOptions:
-    """Options of one write, checked; plain values only, so that it can be pickled."""
-
-    connection: ClusterConnection
-    sink: SinkOptions
-    """What the sink has in common with that of files; its path is no path."""
-    group: str = DEFAULT_PRODUCER_GROUP
-    send_batch_bytes: int = 512 << 10
-
-    @property
-    def topic(self) -> str | None:
-        """Topic of rows without one."""
-        return self.sink.topic
-
-
 def parse_live_sink_options(options: Mapping[str, str]) -> LiveSinkOptions:
     """Check the options of a write and return their values.
 
@@ -218,74 +379,12 @@ def parse_live_sink_options(options: Mapping[str, str]) -> LiveSinkOptions:
         secret.
     """
     given = given_options(options, LIVE_SINK_OPTION_TABLE, " to a write")
-    values = {
-        info.field: info.parse(name, text)
-        for name, (info, text) in given.items()
-        if name not in SPARKS_OWN
-    }
-    of_sink = {each.name for each in fields(SinkOptions)}
-    own = {"group", "send_batch_bytes"}
-    sink = SinkOptions("", **{name: v for name, v in values.items() if name in of_sink})
-    check_sink_options(sink)
-    return LiveSinkOptions(
-        connection_of(values, given),
-        sink,
-        **{name: value for name, value in values.items() if name in own},
-    )
-
-
-@dataclass(frozen=True)
-class Secrets:
-    """What must not be seen; it travels to the tasks, and shows nothing of itself."""
-
-    access_key: str | None = field(default=None, repr=False)
-    secret_key: str | None = field(default=None, repr=False)
-    security_token: str | None = field(default=None, repr=False)
-    tls_key_password: str | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class TlsFiles:
-    """Files of TLS, by their paths on every node; None where none is given."""
-
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify: bool = True
-
-
-@dataclass(frozen=True)
-class ClusterConnection:
-    """How to reach a cluster."""
-
-    namesrv_addr: str
-    """``host:port``, separated by semicolons."""
-    consumer_group: str
-    tls: TlsFiles | None = None
-    """None: without TLS."""
-    request_timeout_ms: int = 10_000
-    retry_timeout_ms: int = 60_000
-    """How long a request is repeated that fails as while a broker restarts."""
-    secrets: Secrets = field(default_factory=Secrets, repr=False)
-
-
-def check_secrets(secrets: Secrets, tls: TlsFiles | None) -> None:
-    """Raise where one of two options is missing, or an option has no effect.
-
-    Raises
-    ------
-    SourceOptionError
-        Names the options, and none of their values.
-    """
-    given = dict(zip(_CREDENTIALS, (secrets.access_key, secrets.secret_key)))
-    missing = [name for name, value in given.items() if value is None]
-    if len(missing) == 1:
-        (other,) = set(_CREDENTIALS) - set(missing)
-        raise SourceOptionError(other, f"needs {missing[0]!r} beside it; give both or neither")
-    if secrets.security_token is not None and missing:
-        raise SourceOptionError("securityToken", "needs 'accessKey' and 'secretKey' beside it")
-    if secrets.tls_key_password is not None and (tls is None or tls.key_file is None):
-        raise SourceOptionError("tlsKeyPassword", "needs 'tlsKeyFile' beside it; give it or drop")
+    given.pop(CHECKPOINT_OPTION, None)
+    values = option_values(given)
+    sink = filled(SinkOptions, values, path="")
+    check_codec(sink)
+    connection = _connection(values, given)
+    return filled(LiveSinkOptions, values, connection=connection, sink=sink)
 
 
 class PullExpression(NamedTuple):

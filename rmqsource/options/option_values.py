@@ -7,9 +7,11 @@ import re
 from collections import Counter
 from datetime import datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.errors import SourceOptionError
+from store_core.files.store_directory import named_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +41,11 @@ _UNIT_MS = {
     **{"": 1, "ms": 1, "s": 1000, "sec": 1000, "seconds": 1000},
     **{"m": 60_000, "min": 60_000, "minutes": 60_000, "h": 3_600_000, "d": 86_400_000},
 }
+_TAG_SEPARATOR = "||"
+_ALL_TAGS = "*"
+_MESSAGE_ID = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
+_DELAY_LEVELS = re.compile(r"[0-9]{1,9}[smhd]( +[0-9]{1,9}[smhd])*")
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _DURATION = re.compile(r"([0-9]{1,9}) *(|ms|s|sec|seconds|m|min|minutes|h|d)", re.IGNORECASE)
 
 
@@ -47,6 +54,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     by_lower_name = {one.lower(): one for one in known}
     near = get_close_matches(name.lower(), by_lower_name, 1)
     return f", did you mean {by_lower_name[near[0]]!r}?" if near else ""
+
+
+def parse_text(option: str, text: str) -> str:
+    """Return the text as it is, unless it is blank."""
+    if not text.strip():
+        raise SourceOptionError(option, "is empty; give a value or leave the option away")
+    return text
 
 
 def parse_bool(option: str, text: str) -> bool:
@@ -68,6 +82,9 @@ def parse_int(option: str, text: str, low: int = 0, high: int = INT64_MAX) -> in
     if _INTEGER.fullmatch(stripped) and low <= int(stripped) <= high:
         return int(stripped)
     raise SourceOptionError(option, f"expected an integer from {low} to {high}; found {text!r}")
+
+
+parse_count = partial(parse_int, low=1, high=INT32_MAX)
 
 
 def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> int:
@@ -145,6 +162,80 @@ def parse_int_list(option: str, text: str, high: int = INT32_MAX) -> tuple[int, 
     return tuple(dict.fromkeys(parse_int(option, str(item), 0, high) for item in items))
 
 
+def parse_place(option: str, text: str) -> str:
+    """Return the URI or path of a store or of another place with its short names written out."""
+    return named_store(parse_text(option, text))
+
+
+def parse_paths(option: str, text: str) -> tuple[str, ...]:
+    """Return the paths of a JSON array."""
+    expected = 'a JSON array of paths as ["/a", "/b"]'
+    items = load_json(option, text, expected)
+    if not isinstance(items, list) or not all(isinstance(item, str) and item for item in items):
+        raise SourceOptionError(option, f"expected {expected}; found {text!r}")
+    return tuple(named_store(item) for item in items)
+
+
+def parse_pattern(option: str, text: str) -> str:
+    """Return the text of a regular expression."""
+    try:
+        re.compile(parse_text(option, text))
+    except re.error as err:
+        reason = f"{text!r} is not a Python regular expression: {err}"
+        raise SourceOptionError(option, reason) from err
+    return text
+
+
+def parse_message_ids(option: str, text: str) -> tuple[str, ...]:
+    """Return distinct offset message ids in upper case."""
+    ids = tuple(dict.fromkeys(item.upper() for item in parse_list(option, text)))
+    for message_id in ids:
+        if not is_message_id(message_id):
+            raise SourceOptionError(
+                option,
+                "expected offset message ids of 32 or 56 hex digits (column message_id); found "
+                f"{message_id!r}. For a client's message id use uniqueKeys",
+            )
+    return ids
+
+
+def is_message_id(text: str) -> bool:
+    """Return whether the text has the form of column ``message_id``."""
+    return _MESSAGE_ID.fullmatch(text) is not None
+
+
+def parse_tags(option: str, text: str) -> tuple[str, ...] | None:
+    """As RocketMQ's ``FilterAPI.buildSubscriptionData`` (5.3.3): ``*`` and blank are all."""
+    if text.strip() in {"", _ALL_TAGS}:
+        return None
+    tags = tuple(dict.fromkeys(t.strip() for t in text.split(_TAG_SEPARATOR) if t.strip()))
+    if not tags:
+        raise SourceOptionError(option, f"expected TagA || TagB, or *; found {text!r}")
+    return tags
+
+
+def parse_delay_levels(option: str, text: str) -> str:
+    """Return delay levels as a broker's file has them."""
+    if not _DELAY_LEVELS.fullmatch(text.strip()):
+        raise SourceOptionError(option, f"expected times as 1s 5s 10m 2h; found {text!r}")
+    return text.strip()
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether RocketMQ's ``TopicValidator`` (5.3.3) accepts the characters of a name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def parse_name(option: str, text: str, kind: str, longest: int | None = None) -> str:
+    """Return the name of a topic or a group."""
+    name = text.strip()
+    if is_topic_name(name) and name == name[:longest]:
+        return name
+    raise SourceOptionError(
+        option, f"expected one {kind} name of letters, digits and % | _ -; found {text!r}"
+    )
+
+
 def parse_time_ms(option: str, text: str, zone: tzinfo | None = None) -> int:
     """Return an instant as ms since the epoch, rounded up to a whole ms.
 
@@ -205,12 +296,20 @@ def _no_seconds(option: str, number: int) -> int:
     """Return ms; refuse what is years before RocketMQ as ms, and a day of our time as seconds."""
     if number not in _LIKE_SECONDS:
         return number
-    at = (_EPOCH + timedelta(milliseconds=number)).isoformat(timespec="milliseconds")
     raise SourceOptionError(
         option,
         f"{number} looks like seconds, expected are milliseconds: write {number * 1000}; if "
-        f"milliseconds are meant, write {at.replace('+00:00', 'Z')}",
+        f"milliseconds are meant, write {shown_ms(number)}",
     )
+
+
+def shown_ms(milliseconds: int) -> str:
+    """Return an instant in ISO 8601 in UTC; the number where Python knows no such year."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return f"{milliseconds} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _local_ns(match: re.Match[str]) -> int | None:

@@ -6,15 +6,47 @@ import json
 import os
 import re
 import warnings
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.options.offsets import check_batch_start, check_order
-from rmqsource.options.option_table import OPTION_TABLE, given_options
+from rmqsource.options.offsets import (
+    check_batch_start,
+    check_order,
+    parse_ending_offsets,
+    parse_starting_offsets,
+)
+from rmqsource.options.option_table import (
+    OptionInfo,
+    choice,
+    declared,
+    given_options,
+    option,
+    option_values,
+    options_of,
+)
+from rmqsource.options.option_values import (
+    INT32_MAX,
+    parse_bool,
+    parse_bytes,
+    parse_count,
+    parse_delay_levels,
+    parse_duration_ms,
+    parse_int,
+    parse_int_list,
+    parse_list,
+    parse_message_ids,
+    parse_paths,
+    parse_pattern,
+    parse_place,
+    parse_tags,
+    parse_text,
+    parse_time_ms,
+    shown_ms,
+)
 from rmqsource.options.where import column_error, parse_where
+from rmqsource.tables import TABLES
 from store_core.codec.compression import MAX_DECODED_BYTES
 from store_core.errors import FilterSyntaxError, IgnoredInputWarning
 from store_core.files.store_directory import utf8_path
@@ -26,16 +58,14 @@ if TYPE_CHECKING:
     from rmqsource.options.where import Comparison
     from store_core.filter.sql_filter import SqlFilter
 
-__all__ = [
-    "OPTION_TABLE",
-    "SourceOptions",
-    "check_commit_log_paths",
-    "narrowed",
-    "options_for",
-    "parse_options",
-]
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 OPTION = "sqlFilter"
+_WHERE = "where"
+CONFIG_MEANING = "path of a broker configuration file"
+
+_messages = partial(parse_int, low=1)
+# Arrow's binary columns have int32 offsets; half of their reach leaves room for a last row.
+_batch_bytes = partial(parse_bytes, high=1 << 30)
+_file_size = partial(parse_bytes, high=INT32_MAX)  # RocketMQ keeps file sizes in a Java int
 
 
 @dataclass(frozen=True)
@@ -47,66 +77,192 @@ class SourceOptions:
 
     paths: tuple[str, ...]
     """Store roots as given; globs are not expanded yet."""
-    table: str = "messages"
-    topics: tuple[str, ...] | None = None
-    topic_pattern: str | None = None
-    queue_ids: tuple[int, ...] | None = None
-    starting_timestamp_ms: int | None = None
-    ending_timestamp_ms: int | None = None
+    table: str = choice("table", "one of {}", *TABLES)
+    topics: tuple[str, ...] | None = option(
+        "topic", parse_list, "names separated by commas, or a JSON array"
+    )
+    topic_pattern: str | None = option(
+        "topicPattern", parse_pattern, "a Python regular expression that must match the whole name"
+    )
+    queue_ids: tuple[int, ...] | None = option("queueId", parse_int_list, "ids separated by commas")
+    starting_timestamp_ms: int | None = option(
+        "startingTimestamp",
+        parse_time_ms,
+        "store time, inclusive; ms since the epoch, or ISO 8601 with offset",
+    )
+    ending_timestamp_ms: int | None = option(
+        "endingTimestamp",
+        parse_time_ms,
+        "store time, exclusive; ms since the epoch, or ISO 8601 with offset",
+    )
     """Exclusive, as is ``ending_offsets``."""
-    starting_offsets: OffsetBound | None = None
-    ending_offsets: OffsetBound | None = None
-    keys: tuple[str, ...] | None = None
-    keys_from: str | None = None
-    unique_keys: tuple[str, ...] | None = None
-    message_ids: tuple[str, ...] | None = None
+    starting_offsets: OffsetBound | None = field(
+        default=None,
+        metadata=declared(
+            "startingOffsets",
+            parse_starting_offsets,
+            '`earliest`, or JSON `{"topic":{"0":12}}` (-2 = earliest); queues not named start at '
+            "their first message; applies to each store; in a stream also `latest` (-1)",
+            "earliest",
+        ),
+    )
+    ending_offsets: OffsetBound | None = field(
+        default=None,
+        metadata=declared(
+            "endingOffsets",
+            parse_ending_offsets,
+            '`latest`, or JSON `{"topic":{"0":12}}`, exclusive (-1 = latest); queues not named end '
+            "at their last message; applies to each store",
+            "latest",
+        ),
+    )
+    keys: tuple[str, ...] | None = option(
+        "keys", parse_list, "words of property KEYS: JSON array, or separated by commas"
+    )
+    keys_from: str | None = option(
+        "keysFrom",
+        parse_place,
+        "file of keys, or a directory of such files, which tasks read: Parquet with a column `key` "
+        "or with one column of strings, or text with a key a line; messages that have one as a "
+        "word of KEYS or as UNIQ_KEY, of table `keys` the rows of those keys; "
+        "[millions of keys](#millions-of-keys)",
+    )
+    unique_keys: tuple[str, ...] | None = option(
+        "uniqueKeys",
+        parse_list,
+        "values of UNIQ_KEY (client message ids): JSON array, or separated by commas",
+    )
+    message_ids: tuple[str, ...] | None = option(
+        "messageIds", parse_message_ids, "offset message ids: JSON array, or separated by commas"
+    )
     """Upper-case hex, 32 digits (IPv4 store host) or 56 (IPv6)."""
-    tags: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = option(
+        "tags", parse_tags, "a tag expression, `TagA || TagB` or `*`", "*"
+    )
     """None for all, with and without a tag."""
-    sql_filter: str | None = None
+    sql_filter: str | None = option(
+        OPTION,
+        parse_text,
+        "RocketMQ's SQL92 over properties, as a consumer's `MessageSelector.bySql`; see "
+        "[SQL92](#sql92)",
+    )
     """RocketMQ's SQL92; it parses."""
-    sql_dialect: int = 5
-    where: tuple[Comparison, ...] = ()
+    sql_dialect: int = choice(
+        "sqlDialect", "of `sqlFilter`: `5`, or `4` for what a 4.x broker makes of it", 5, 4
+    )
+    where: tuple[Comparison, ...] = field(
+        default=(),
+        metadata=declared(
+            _WHERE, parse_where, "comparisons joined by `AND`, as in SQL; see [Filters](#filters)"
+        ),
+    )
     """A conjunction."""
-    access: str = "auto"
-    mode: str = "FAILFAST"
-    check_crc: bool = False
-    snapshot: str | None = None
-    store_time_slack_ms: int = 600_000
-    fail_on_data_loss: bool = True
-    max_offsets_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay_ms: int = 15 * 60_000
-    read_up_to: str = "dispatched"
-    max_partition_bytes: int = 128 << 20
-    min_partitions: int | None = None
-    max_partitions: int = 4000
-    batch_rows: int = 10_000
-    batch_bytes: int = 6 << 20
-    max_decoded_bytes: int = MAX_DECODED_BYTES
-    body: str = "decoded"
-    config: str | None = None
-    """Path of a broker configuration file."""
+    access: str = choice(
+        "access",
+        "force an access path: {}. `consumequeue` reads queues as they are; where one evidently "
+        "lost units of messages that are in the log, it is an error with `FAILFAST`, else a "
+        "warning",
+        *("auto", "commitlog", "consumequeue", "index", "compaction"),
+    )
+    mode: str = choice("mode", "what damage does: {}", "FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+    check_crc: bool = option("checkCRC", parse_bool, "check the CRC of bodies too", "false")
+    snapshot: str | None = option("snapshot", parse_text, "a token from `rmqsource.snapshot(path)`")
+    store_time_slack_ms: int = option(
+        "storeTimeSlackMs",
+        parse_int,
+        "how far store times may run backwards before pruning by time may miss a message",
+        "600000",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        parse_bool,
+        "asked-for offsets that are gone are an error; `false`: skipped, listed in `table=plan`",
+        "true",
+    )
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger", _messages, "stream: most messages of a batch, over all stores"
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        parse_bytes,
+        "stream: most bytes of the log of a batch, over all stores; one record at least",
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger", _messages, "stream: a batch waits for so many messages"
+    )
+    max_trigger_delay_ms: int = option(
+        "maxTriggerDelay",
+        parse_duration_ms,
+        "stream: it waits so long at most (`minOffsetsPerTrigger`)",
+        "15m",
+    )
+    read_up_to: str = choice(
+        "readUpTo", "stream: how far a batch may go: {}", "dispatched", "written", "flushed"
+    )
+    max_partition_bytes: int = option("maxPartitionBytes", parse_bytes, "bytes of a split", "128m")
+    min_partitions: int | None = option("minPartitions", parse_count, "least number of splits")
+    max_partitions: int = option("maxPartitions", parse_count, "greatest number of splits", "4000")
+    batch_rows: int = option("batchRows", parse_count, "most rows of a record batch", "10000")
+    batch_bytes: int = option(
+        "batchBytes", _batch_bytes, "bytes at which a record batch is handed over", "6m"
+    )
+    max_decoded_bytes: int = option(
+        "maxDecodedBytes",
+        _batch_bytes,
+        "most that a compressed body or inner batch may expand to; more is damage",
+        f"{MAX_DECODED_BYTES >> 20}m",
+    )
+    body: str = choice("body", "`decoded` or `raw` (as stored)", "decoded", "raw")
+    config: str | None = option("config", parse_text, CONFIG_MEANING)
     store_config: tuple[tuple[str, int | str], ...] = ()
     """Given sizes and places of the store, under RocketMQ's own keys."""
     working_directory: str = ""
     """That relative paths start at, of the process that planned; empty: of this one."""
 
 
-_WHERE = "where"
+STORE_OPTIONS = (
+    OptionInfo("mappedFileSizeCommitLog", _file_size, "bytes of a log segment"),
+    OptionInfo("mappedFileSizeConsumeQueue", _file_size, "bytes of a queue file"),
+    OptionInfo("mapperFileSizeBatchConsumeQueue", _file_size, "bytes of a batch queue"),
+    OptionInfo("mappedFileSizeConsumeQueueExt", _file_size, "bytes of an ext queue"),
+    OptionInfo("maxHashSlotNum", parse_count, "slots of an index file"),
+    OptionInfo("maxIndexNum", parse_count, "entries of an index file"),
+    OptionInfo(
+        "storePathCommitLog",
+        lambda option, text: ",".join(parse_list(option, text)),
+        "directories of the log, separated by commas; relative ones are below each store root",
+    ),
+    OptionInfo("dLegerSelfId", parse_text, "node of a DLedger group, as `n0`"),
+    OptionInfo("dLegerPeers", parse_text, "nodes of a DLedger group, as `n0-host:port;…`"),
+    OptionInfo("messageDelayLevel", parse_delay_levels, "delay levels, as `1s 5s 10m 2h`"),
+)
+"""Sizes and places of a store: those of a broker's configuration file that reading needs."""
 
+OPTION_TABLE = (
+    OptionInfo(
+        "path",
+        lambda option, text: (parse_place(option, text),),
+        "store root, or a glob; `load(PATH)` sets it",
+        field="paths",
+    ),
+    OptionInfo(
+        "paths",
+        parse_paths,
+        "JSON array of paths; `load([A, B])` of a batch sets it",
+        field="paths",
+    ),
+    *options_of(SourceOptions),
+    *STORE_OPTIONS,
+)
+"""Every reading option: the one place that knows them."""
 
 _QUEUE_SELECTION = ("topic", "topicPattern", "queueId")
-
-
 _MESSAGE_SELECTION = (
     *_QUEUE_SELECTION,
     *("startingTimestamp", "endingTimestamp", "startingOffsets", "endingOffsets"),
     *("keys", "keysFrom", "uniqueKeys", "messageIds", "tags", _WHERE, "access", "body"),
     *("sqlFilter", "sqlDialect"),
 )
-
 
 # A selection that a table does not know would be answered with too many rows: an error instead.
 _SELECTIONS = {
@@ -119,12 +275,10 @@ _SELECTIONS = {
     "topics": ("topic", "topicPattern"),
 }
 
-
 _STREAM_ONLY = (
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "readUpTo"),
 )
-
 
 _BATCH_ONLY = {
     "endingOffsets": "a stream has no end; read a batch (spark.read), or stop the query",
@@ -134,11 +288,7 @@ _BATCH_ONLY = {
     "foreachBatch",
     "messageIds": "a message id names one message that is there: read a batch (spark.read)",
 }
-
-
 _STREAMED_TABLES = ("messages", "keys")
-
-
 _STREAMED_ACCESS = ("auto", "commitlog")
 
 
@@ -157,17 +307,10 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     """
     given = given_options(options, OPTION_TABLE)
     _check_pairs(given)
-    values: dict[str, Any] = {}
-    store_config: list[tuple[str, int | str]] = []
-    for name, (info, text) in given.items():
-        value = info.parse(name, text)
-        if info.field:
-            values[info.field] = value
-        else:
-            store_config.append((name, value))
+    values = option_values(given)
     if not values.get("paths"):
         raise SourceOptionError("path", "no store is named; use load(PATH) or load([PATH, ...])")
-    parsed = SourceOptions(store_config=tuple(sorted(store_config)), **values)
+    parsed = SourceOptions(**values)
     if streaming is True:
         _check_stream(parsed, given)
     elif streaming is False:
@@ -303,8 +446,8 @@ def _check_ranges(options: SourceOptions) -> None:
     if start is not None and end is not None and start > end:
         raise SourceOptionError(
             "startingTimestamp",
-            f"{_shown(start)} is {start - end} ms after endingTimestamp {_shown(end)}, which is "
-            "exclusive; is one the other?",
+            f"{shown_ms(start)} is {start - end} ms after endingTimestamp {shown_ms(end)}, "
+            "which is exclusive; is one the other?",
         )
     if options.min_partitions is not None and options.min_partitions > options.max_partitions:
         raise SourceOptionError(
@@ -313,14 +456,6 @@ def _check_ranges(options: SourceOptions) -> None:
         )
     if options.starting_offsets is not None and options.ending_offsets is not None:
         check_order(options.starting_offsets, options.ending_offsets)
-
-
-def _shown(milliseconds: int) -> str:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return f"{milliseconds} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _check_offset_topics(options: SourceOptions) -> None:
@@ -343,16 +478,11 @@ def _check_offset_topics(options: SourceOptions) -> None:
 
 
 class SqlOption(NamedTuple):
-    """A filter, and a warning to the person who wrote it.
-
-    Attributes
-    ----------
-    ignored
-        What RocketMQ does not read of the text, in words; empty: it reads all.
-    """
+    """A filter, and a warning to the person who wrote it."""
 
     sql_filter: SqlFilter
     ignored: str
+    """What RocketMQ does not read of the text, in words; empty: it reads all."""
 
 
 def sql_option(options: SourceOptions) -> SqlOption | None:

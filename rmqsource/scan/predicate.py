@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqsource.options.option_table import is_message_id
-from rmqsource.options.option_values import INT32_MAX, INT64_MAX
+from rmqsource.options.option_values import INT32_MAX, INT64_MAX, is_message_id
 from rmqsource.options.source_options import sql_option
 from rmqsource.options.where import IN, TIME_COLUMN, Comparison
 from rmqsource.scan.key_files import find_key_files

@@ -1,23 +1,42 @@
-"""The options of one write, parsed once, into one frozen dataclass."""
+"""The options of one write: declared, and parsed once, into one frozen dataclass."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.options.option_table import given_options
-from rmqsource.sink.option_table import SINK_OPTION_TABLE, SPARKS_OWN
+from rmqsource.options.option_table import (
+    OptionInfo,
+    check_together,
+    choice,
+    filled,
+    given_options,
+    option,
+    option_values,
+    options_of,
+)
+from rmqsource.options.option_values import (
+    parse_bool,
+    parse_bytes,
+    parse_int,
+    parse_name,
+    parse_text,
+)
+from rmqsource.options.source_options import CONFIG_MEANING, STORE_OPTIONS
 from store_core.files.store_directory import StoreDirectory, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SINK_OPTION_TABLE", "SinkOptions", "parse_sink_options"]
-
+MAX_QUEUES = 65_536
+"""Queues of one topic. A broker and every client keep objects for each number below the highest."""
+CHECKPOINT_OPTION = "checkpointLocation"
 _NEWER_CODECS = ("lz4", "zstd")
 _FIRST_WITH_CODECS = 5
+_topic = partial(parse_name, kind="topic")
 
 
 @dataclass(frozen=True)
@@ -29,24 +48,67 @@ class SinkOptions:
 
     path: str
     """Absolute local path of the store root."""
-    topic: str | None = None
-    queues: int | None = None
-    flush: str = "sync"
-    create_store: bool = True
-    compatibility: int = 4
-    compress_body_over: int = 4096
-    """Bytes; such a body and longer ones are compressed."""
-    compression: str = "zlib"
-    system_topics: bool = False
-    txn_app_id: str | None = None
-    txn_version: int | None = None
-    bad_rows: str = "fail"
-    max_message_size: int = 4 << 20
-    """Bytes of a body as stored."""
-    config: str | None = None
-    """Path of a broker configuration file."""
+    topic: str | None = option("topic", _topic, "topic of rows without one")
+    queues: int | None = option(
+        "queues",
+        partial(parse_int, low=1, high=MAX_QUEUES),
+        "queues per topic for rows without queue_id (round robin, or by sharding_key); as the "
+        "store's topics.json says, else 4",
+    )
+    flush: str = choice(
+        "flush",
+        "`sync`: committed means on the disk; `async`: the operating system writes when it likes",
+        *("sync", "async"),
+    )
+    create_store: bool = option("createStore", parse_bool, "make a store where none is", "true")
+    compatibility: int = choice(
+        "compatibility",
+        "`4`: every byte readable by 4.9 and 5.x; `5`: topics over 127 bytes, LZ4, ZSTD",
+        *(4, 5),
+    )
+    compress_body_over: int = option(
+        "compressBodyOver",
+        partial(parse_bytes, low=0),
+        "bodies of so many bytes and more are compressed",
+        "4096",
+    )
+    compression: str = choice("compression", "one of {}", "zlib", "lz4", "zstd", "none")
+    system_topics: bool = option(
+        "systemTopics",
+        parse_bool,
+        "`true`: accept rows of system, retry and dead-letter topics, which a broker may deliver "
+        "or check again",
+        "false",
+    )
+    txn_app_id: str | None = option("txnAppId", parse_text, "names the application of txnVersion")
+    txn_version: int | None = option(
+        "txnVersion",
+        parse_int,
+        "a write whose version is not above the last one committed for txnAppId is skipped",
+    )
+    bad_rows: str = choice(
+        "badRows", "what a row does that cannot be a message: {}", "fail", "drop"
+    )
+    max_message_size: int = option(
+        "maxMessageSize", parse_bytes, "most bytes of a stored body", "4m"
+    )
+    config: str | None = option("config", parse_text, CONFIG_MEANING)
     store_config: tuple[tuple[str, int | str], ...] = ()
     """Given sizes and places of the store, under RocketMQ's own keys."""
+
+
+SINK_OPTION_TABLE = (
+    OptionInfo("path", parse_text, "root of one local store; `save(PATH)` sets it", field="path"),
+    *options_of(SinkOptions),
+    *STORE_OPTIONS,
+    OptionInfo(
+        CHECKPOINT_OPTION,
+        parse_text,
+        "Spark's own, of a streaming query; unused",
+        field="checkpoint_location",
+    ),
+)
+"""Every option of the sinks: the one place that knows them."""
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -57,20 +119,14 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     SourceOptionError
         An option is unknown, malformed, out of bounds, or contradicts another one.
     """
-    values: dict[str, Any] = {}
-    store_config: list[tuple[str, int | str]] = []
     given = given_options(options, SINK_OPTION_TABLE, " to a write")
-    for name, (info, text) in given.items():
-        value = info.parse(name, text)
-        if info.field:
-            values[info.field] = value
-        elif name not in SPARKS_OWN:
-            store_config.append((name, value))
+    values = option_values(given)
     if "path" not in values:
         raise SourceOptionError("path", "no store is named; use save(PATH)")
     values["path"] = _local_root(values["path"])
-    parsed = SinkOptions(store_config=tuple(sorted(store_config)), **values)
-    check_sink_options(parsed)
+    parsed = filled(SinkOptions, values)
+    check_together(given, "txnAppId", "txnVersion")
+    check_codec(parsed)
     return parsed
 
 
@@ -89,13 +145,8 @@ def _local_root(uri: str) -> str:
     return directory.resolve()
 
 
-def check_sink_options(options: SinkOptions) -> None:
-    """Raise `SourceOptionError` where options contradict each other."""
-    if (options.txn_app_id is None) != (options.txn_version is None):
-        given, missing = ("txnAppId", "txnVersion")
-        if options.txn_app_id is None:
-            given, missing = missing, given
-        raise SourceOptionError(given, f"needs {missing!r} beside it; give both or neither")
+def check_codec(options: SinkOptions) -> None:
+    """Raise where brokers that shall read the messages cannot decompress them."""
     if options.compression in _NEWER_CODECS and options.compatibility < _FIRST_WITH_CODECS:
         raise SourceOptionError(
             "compression",

@@ -9,6 +9,8 @@ import pytest
 from rmqsource.errors import SourceOptionError
 from rmqsource.live.live_options import (
     EVERYTHING,
+    LIVE_OPTION_TABLE,
+    LIVE_SINK_OPTION_TABLE,
     SQL92,
     TAG,
     PullExpression,
@@ -16,7 +18,6 @@ from rmqsource.live.live_options import (
     parse_live_sink_options,
     subscription_of,
 )
-from rmqsource.live.option_table import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
 
 GIVEN = {"namesrvAddr": "h1:9876", "topic": "orders"}
 SECRETS = {

@@ -9,11 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqsource.errors import SourceError, SourceOptionError
-from rmqsource.options.option_table import OPTION_TABLE
-from rmqsource.options.source_options import parse_options
+from rmqsource.options.source_options import OPTION_TABLE, parse_options
 from rmqsource.sink.columns import resolve_sink_columns
-from rmqsource.sink.option_table import SINK_OPTION_TABLE
-from rmqsource.sink.options import parse_sink_options
+from rmqsource.sink.options import SINK_OPTION_TABLE, parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from store_core.config.message_store_config import KEYS, MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreError
