@@ -79,22 +79,18 @@ def _addresses(option: str, text: str) -> str:
     return ";".join(dict.fromkeys(found))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Secrets:
     """What must not be seen; it travels to the tasks, and shows nothing of itself."""
 
     access_key: str | None = option(
-        "accessKey", _secret, "of RocketMQ's ACL; with `secretKey`; never shown", shown=False
+        "accessKey", _secret, "of RocketMQ's ACL; with `secretKey`; never shown"
     )
-    secret_key: str | None = option(
-        "secretKey", _secret, "of RocketMQ's ACL; never shown", shown=False
-    )
+    secret_key: str | None = option("secretKey", _secret, "of RocketMQ's ACL; never shown")
     security_token: str | None = option(
-        "securityToken", _secret, "of temporary credentials; never shown", shown=False
+        "securityToken", _secret, "of temporary credentials; never shown"
     )
-    tls_key_password: str | None = option(
-        "tlsKeyPassword", _secret, "of that key; never shown", shown=False
-    )
+    tls_key_password: str | None = option("tlsKeyPassword", _secret, "of that key; never shown")
 
 
 @dataclass(frozen=True)

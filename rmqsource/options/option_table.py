@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     Given = dict[str, tuple["OptionInfo", str]]
 
+Parse = Callable[[str, str], Any]
+"""Returns the value of an option, given its name and text."""
+
 _Kind = TypeVar("_Kind")
 _INFO = "option"
 
@@ -21,24 +24,17 @@ class OptionInfo(NamedTuple):
     """An option as users know it: name, how its text is read, meaning, and default as a text."""
 
     name: str
-    parse: Callable[[str, str], Any]
+    parse: Parse
     meaning: str
     default: str = ""
     field: str = ""
     """Of the dataclass of options; empty for those kept in ``store_config``."""
 
 
-def option(
-    name: str,
-    parse: Callable[[str, str], Any],
-    meaning: str,
-    default: str = "",
-    *,
-    shown: bool = True,
-) -> Any:
+def option(name: str, parse: Parse, meaning: str, default: str = "") -> Any:
     """Return a field that is an option; its default is what the text means, None for no text."""
     value = parse(name, default) if default else None
-    return field(default=value, repr=shown, metadata=declared(name, parse, meaning, default))
+    return field(default=value, metadata=declared(name, parse, meaning, default))
 
 
 def choice(name: str, meaning: str, *choices: Any) -> Any:
@@ -54,9 +50,9 @@ def choice(name: str, meaning: str, *choices: Any) -> Any:
     return option(name, parse, meaning.replace("{}", ", ".join(by_text)), next(iter(by_text)))
 
 
-def declared(*of_option: Any) -> Mapping[str, OptionInfo]:
+def declared(name: str, parse: Parse, meaning: str, default: str = "") -> dict[str, OptionInfo]:
     """Return the metadata of a field that is an option, for defaults that no text means."""
-    return {_INFO: OptionInfo(*of_option)}
+    return {_INFO: OptionInfo(name, parse, meaning, default)}
 
 
 def options_of(kind: type[Any]) -> tuple[OptionInfo, ...]:
