@@ -12,15 +12,7 @@ if TYPE_CHECKING:
 def lazy_exports(
     package: dict[str, Any], names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
-
-    Parameters
-    ----------
-    package
-        Its ``globals()``.
-    names
-        Names by their module, divided by spaces.
-    """
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
     modules = {name: module for module, some in names.items() for name in some.split()}
 
     def load(name: str) -> Any:

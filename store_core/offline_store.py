@@ -122,14 +122,7 @@ class OfflineStore:
         self._is_flushed = True
 
     def close(self, *, clean: bool) -> None:
-        """Close all files and give the lock back.
-
-        Parameters
-        ----------
-        clean
-            All that is in the log is dispatched. False leaves ``abort``: whoever opens the store
-            next recovers it as after a crash.
-        """
+        """Close all files and give the lock back."""
         try:
             if clean and not self._is_flushed:
                 self.flush_all()

@@ -70,17 +70,10 @@ class OpenOptions:
         Returns ms since the epoch.
     progress
         Called with the bytes of the log that recovery has done, and all of them.
-    cut
-        Cut off readable records after damage; a copy is kept.
-    cuts_tail
-        Cut off those that were neither flushed nor dispatched before a crash; a copy is kept.
     is_batch_topic
         Whether a topic has batch queues; None: as ``topics.json`` says.
     filter_bitmaps
         Gives the filter bitmaps of extension units; None: there are none.
-    trusts_confirmed
-        After a clean stop validate only what follows the record that the checkpoint confirms, not
-        all of the last segment.
     """
 
     clock: Callable[[], int]
@@ -99,8 +92,6 @@ class StoreParts:
 
     Attributes
     ----------
-    config
-        With the sizes of all files: as configured, as found, or RocketMQ's defaults.
     recovery, index_files
         What recovery did; None: there is no index.
     """

@@ -258,8 +258,6 @@ def op_bodies(
 
     Parameters
     ----------
-    max_size
-        Characters (``transactionOpMsgMaxSize``): a body takes offsets until it has so many.
     release
         5, or 4: one offset a message, without a comma.
     """

@@ -32,10 +32,6 @@ class Broker:
 
     Attributes
     ----------
-    config
-        Settings, which may change while the broker runs.
-    store
-        The messages: a ``MessageStore``, or reads only.
     clock
         Returns ms since the epoch.
     transactions, delays, timers

@@ -50,8 +50,6 @@ class PullRequestHold(ServiceThread):
         Has pulls, at least one, run again; returns at once.
     clock
         Returns ms since the epoch.
-    capacity
-        How many may wait.
     """
 
     def __init__(

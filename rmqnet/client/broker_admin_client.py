@@ -175,8 +175,6 @@ class BrokerAdminClient:
 
         Parameters
         ----------
-        timestamp
-            At the first messages stored then or later; `LATEST_TIMESTAMP`: at the end.
         force
             Also forwards; brokers of 5.x always do.
         queue_id, offset

@@ -66,8 +66,6 @@ class QueryResult:
 
     Parameters
     ----------
-    body
-        Records; a key's hash led to them: some may have another key. Empty if there are none.
     index_last_update_timestamp, index_last_update_phyoffset
         How far the broker's index is: time in ms, and place in its log; 0 if nothing was found.
     """
@@ -106,13 +104,6 @@ class BrokerClient:
 
         Parameters
         ----------
-        address
-            Of the queue's master.
-        header
-            Its ``bname`` is the name of the queue's broker, for the result; the answer may name
-            another queue id.
-        body
-            The message's, or the encoded batch.
         code
             SEND_MESSAGE_V2, SEND_BATCH_MESSAGE or SEND_REPLY_MESSAGE_V2.
         """

@@ -25,13 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """The groups of a client, and the brokers that know of them. Used in the event loop.
-
-    Parameters
-    ----------
-    routes
-        Which brokers: masters and slaves where there are consumers, else masters.
-    """
+    """The groups of a client, and the brokers that know of them. Used in the event loop."""
 
     def __init__(
         self, client_id: str, broker: BrokerClient, routes: RouteTable, outages: OutageLog

@@ -84,11 +84,6 @@ def send_result_of(
 ) -> SendResult:
     """Return what a broker says of a message that it stored.
 
-    Parameters
-    ----------
-    queue
-        Where the message was sent; the answer may name another queue id.
-
     Raises
     ------
     RemotingFormatError

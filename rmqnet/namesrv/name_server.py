@@ -42,8 +42,6 @@ class NameServer:
         How connections are encrypted; None: not at all.
     gate
         Looks at each request first; None: anybody may ask, and register brokers.
-    clock
-        Seconds; it never goes back.
 
     Raises
     ------

@@ -41,10 +41,6 @@ class NameServerConfig:
         Where it listens; 127.0.0.1 unless told otherwise, port 0: one that is free.
     kv_config_path
         File of the values that admins put; empty: they are kept in memory only.
-    need_wait_for_service, wait_seconds_for_service
-        Whether no routes are given for so long after the start, until all brokers have come.
-    client_request_thread_pool_nums, default_thread_pool_nums
-        Threads for routes, and for all else.
 
     Raises
     ------

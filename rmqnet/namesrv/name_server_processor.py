@@ -71,13 +71,7 @@ class _ThisProcess:
 
 
 class NameServerProcessor:
-    """Answers brokers, clients and admins.
-
-    Parameters
-    ----------
-    clock
-        Seconds; it never goes back.
-    """
+    """Answers brokers, clients and admins."""
 
     def __init__(
         self,

@@ -41,13 +41,7 @@ class _LiveBroker:
 
 
 class RouteInfoManager:
-    """Brokers by what they said when they registered; any thread may call.
-
-    Parameters
-    ----------
-    clock
-        Seconds; it never goes back.
-    """
+    """Brokers by what they said when they registered; any thread may call."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -421,13 +415,7 @@ def _queue_data(broker_name: str, config: TopicConfig, without: int) -> QueueDat
 # ``RouteInfoManager.pickupTopicRouteData`` (release 5.3.3).
 @dataclass(frozen=True)
 class RouteData:
-    """Queues of a topic and the brokers that have them.
-
-    Parameters
-    ----------
-    queue_datas, broker_datas
-        One a broker name each, sorted by it.
-    """
+    """Queues of a topic and the brokers that have them."""
 
     queue_datas: Sequence[QueueData]
     broker_datas: Sequence[BrokerData]

@@ -18,13 +18,7 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
-    """Raise RemotingFormatError for a topic that has a number out of range, and name both.
-
-    Parameters
-    ----------
-    most_queues
-        That it may have.
-    """
+    """Raise RemotingFormatError for a topic that has a number out of range, and name both."""
     name = config.topic_name
     for key, number, least, most in (
         ("readQueueNums", config.read_queue_nums, 0, most_queues),
@@ -40,13 +34,7 @@ def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
 
 
 def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_INT) -> None:
-    """Raise RemotingFormatError for a group that has a number out of range, and name both.
-
-    Parameters
-    ----------
-    most_queues
-        That its retry topic may have.
-    """
+    """Raise RemotingFormatError for a group that has a number out of range, and name both."""
     name = config.group_name
     for key, number, least, most in (
         ("retryQueueNums", config.retry_queue_nums, 0, most_queues),

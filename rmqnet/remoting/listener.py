@@ -32,8 +32,6 @@ class Listener:
     ----------
     make_protocol
         Makes what serves a client of its address; None: there is no room for it.
-    forget
-        Called with what was made, once the client is connected, or has failed to.
     tls, handshake_timeout_s
         How connections are encrypted, and how long a client may take to begin; None: not at all.
     """

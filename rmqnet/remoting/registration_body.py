@@ -37,8 +37,6 @@ class RegistrationBody:
 
     Parameters
     ----------
-    data_version
-        Of the topics; name servers look at the topics only where it has changed.
     filter_servers
         Addresses; of releases before 5.0.
     """

@@ -53,8 +53,6 @@ class RemotingClientConfig:
     min_reconnect_pause_s, max_reconnect_pause_s
         After a failed attempt a server is left alone for the first, and after each further one
         for twice as long, up to the second; requests fail at once meanwhile.
-    max_frame_bytes
-        Of a frame in either direction.
     """
 
     connect_timeout_s: float = 3.0

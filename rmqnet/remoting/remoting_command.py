@@ -65,13 +65,7 @@ class RemotingCommand:
     def request(
         header: RequestHeader | int, body: bytes = b"", code: int | None = None
     ) -> RemotingCommand:
-        """Return a request.
-
-        Parameters
-        ----------
-        code
-            Where several requests share the header's class, the one that is meant.
-        """
+        """Return a request."""
         if isinstance(header, RequestHeader):
             return RemotingCommand(
                 header.REQUEST_CODE if code is None else code, encode_header(header), body

@@ -24,13 +24,7 @@ _MIN_SILENCE_SECONDS = 1.0
 
 
 class WaitingRequest:
-    """A request whose answer has not come.
-
-    Parameters
-    ----------
-    timeout_s
-        How long its answer may take.
-    """
+    """A request whose answer has not come."""
 
     __slots__ = ("command", "deadline", "future", "opaque", "sent_at", "timeout_s", "was_refused")
 

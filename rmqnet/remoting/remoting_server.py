@@ -53,16 +53,12 @@ class RemotingServerConfig:
 
     Parameters
     ----------
-    max_connections
-        More clients are disconnected at once.
     max_idle_s
         Seconds without any byte after which a client is disconnected
         (``serverChannelMaxIdleTimeSeconds``); 0: never.
     max_held_bytes
         Of requests that have not come whole, of all clients together; the client with most of
         them is disconnected.
-    max_under_way
-        Requests of one client that are worked on at once; further ones are not read.
     max_all_unread_bytes
         Of answers that all clients together do not read; the client with most of them is
         disconnected.

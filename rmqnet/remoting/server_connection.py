@@ -42,11 +42,6 @@ class ServerConnection(RemotingConnection):
 
     No more requests are read of a client that does not read its answers, or that has too many
     under way.
-
-    Parameters
-    ----------
-    max_under_way
-        Requests of this client that are worked on at once.
     """
 
     PEER = "client"

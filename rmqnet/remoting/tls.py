@@ -18,10 +18,6 @@ class ServerTls:
 
     Parameters
     ----------
-    cert_file, key_file
-        PEM files of its certificate and key; the key may stand in ``cert_file``.
-    key_password
-        Of the key; never shown.
     ca_file
         PEM file of the authorities that must have signed the certificates of clients; None:
         clients need none.

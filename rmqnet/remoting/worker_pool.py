@@ -24,10 +24,6 @@ class WorkerPool:
     ----------
     name
         Of the kind of work; names the threads and errors.
-    threads
-        How many tasks run at once.
-    capacity
-        How many may wait; more are not taken.
     """
 
     def __init__(self, name: str, threads: int, capacity: int) -> None:

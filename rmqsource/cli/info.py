@@ -62,11 +62,6 @@ def store_facts(
     """Return what is known of a store.
 
     Sizes are bytes; ends are exclusive. A fact that a damaged part would tell is None.
-
-    Parameters
-    ----------
-    warn, not_read
-        Are told what is damaged, and what may not be read.
     """
     problem = lost_log(snapshot) or no_log(snapshot)
     state = "unknown" if problem else snapshot.state.value

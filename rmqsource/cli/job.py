@@ -216,11 +216,6 @@ def quiet_session(
     """Start Spark; whatever it and Java print goes to a file.
 
     Where the block ends by an error, the JVM is ended too; the process cannot start another one.
-
-    Parameters
-    ----------
-    log
-        The file; beside it Spark may keep what it needs while it runs.
     """
     # The JVM and its workers inherit these, so they are set before it starts.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

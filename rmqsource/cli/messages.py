@@ -187,13 +187,7 @@ def follow(
 
 
 class FoundMessages:
-    """Rows of what was read, without what is no message: that is told.
-
-    Attributes
-    ----------
-    columns
-        Those to read: to be shown, to be ordered by, to be searched.
-    """
+    """Rows of what was read, without what is no message: that is told."""
 
     def __init__(self, columns: Sequence[str], report: Report, grep: Grep | None = None) -> None:
         needed = ("topic", "store_timestamp", "commit_log_offset", "queue_offset", "store")

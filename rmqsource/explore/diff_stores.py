@@ -45,15 +45,7 @@ _BATCH_ROWS = 1 << 15
 
 
 class Difference(NamedTuple):
-    """How two sides compare.
-
-    Attributes
-    ----------
-    topics
-        Those of the messages of either side.
-    damage
-        What was passed over on either side, with ``mode=PERMISSIVE``.
-    """
+    """How two sides compare."""
 
     messages_a: int
     messages_b: int

@@ -108,12 +108,6 @@ def survey(options: SourceOptions, progress: Callable[[int, int], None] = no_pro
     """Count what the options select, in one pass; bodies are not decoded.
 
     Memory does not grow with the messages: of keys and tags the most frequent 20,000 are kept.
-
-    Parameters
-    ----------
-    options
-        The stores, and what to select. With ``mode=FAILFAST`` damage is an error; else it is
-        counted.
     """
     stores, begin, end = _stores_and_times(options)
     counts = _Counts(_step_for(begin, end))
@@ -354,9 +348,6 @@ def quantile(greatest: Int64s, counts: Int64s, percent: int) -> int:
 
     Parameters
     ----------
-    greatest, counts
-        The greatest number of each class, and how many numbers it has; a class may come more than
-        once, as of several topics.
     percent
         1 to 100.
 

@@ -77,15 +77,6 @@ def trace(
 
     Messages with the same UNIQ_KEY but other KEYS or bodies are different lives: RocketMQ 5.3
     gives one UNIQ_KEY to all messages of a batch.
-
-    Parameters
-    ----------
-    options
-        The stores. ``topics`` narrows the search to messages that were sent to them; without it
-        the index is asked for every topic of each store. Messages of deleted topics are found
-        with ``access=commitlog`` only, which scans.
-    ids
-        UNIQ_KEYs (client's ids) or offset message ids.
     """
     if options.where:
         raise SourceOptionError("where", "leaves copies of a message out of its trace; drop it")

@@ -55,9 +55,6 @@ class TraceEvent:
         Store time; of ``sent`` the producer's clock. ms since the epoch.
     wait_ms
         Since the event before; below 0 where clocks differ. None for the first.
-    passed_by, ahead_of
-        Consumer groups that committed an offset after the record, and at or before it. A group
-        that filters passes messages by without having seen them.
     """
 
     at_ms: int

@@ -152,8 +152,6 @@ class Cluster:
         ----------
         topic
             Whose route leads there; empty: no route is needed.
-        named
-            A topic that no name server knows is not there; False: it may come back.
         """
         deadline = Patience(self.connection.retry_timeout_ms)
         while True:

@@ -108,13 +108,7 @@ async def survey(
     *,
     all_topics: bool = False,
 ) -> list[QueueState]:
-    """Return the queues of the selected topics, with their first and last offsets.
-
-    Parameters
-    ----------
-    slack_ms
-        How far store times may run backwards.
-    """
+    """Return the queues of the selected topics, with their first and last offsets."""
     routes = await selected_routes(cluster, predicate, all_topics=all_topics)
     kinds = await queue_kinds(cluster, routes)
     found = [

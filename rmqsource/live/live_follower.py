@@ -59,14 +59,7 @@ class Start(enum.Enum):
 
 
 class LiveFollower:
-    """Follows queues; for one thread.
-
-    Parameters
-    ----------
-    start
-        Whose queues must be there at the start: one that is not counts for a new one later, which
-        is read from its first message on.
-    """
+    """Follows queues; for one thread."""
 
     def __init__(
         self,
@@ -332,12 +325,6 @@ class StreamQueues:
 
     async def look(self, *, named: bool = False, whole: bool = False) -> list[SeenQueue]:
         """Return the queues of the brokers that answer now.
-
-        Parameters
-        ----------
-        named
-            A topic that is named and unknown is an error, as at the first start; else it may come
-            back, as when its broker starts again.
 
         Raises
         ------

@@ -36,15 +36,7 @@ QueueOffsets = dict[LiveQueue, int]
 
 @dataclass(frozen=True)
 class LiveOffset:
-    """How far all queues were read.
-
-    Attributes
-    ----------
-    begin
-        Where the batch that ends here begins in queues that no batch had before.
-    waiting
-        Messages after it, in offsets that report only.
-    """
+    """How far all queues were read."""
 
     queues: Mapping[LiveQueue, int]
     selection: Mapping[str, Any]

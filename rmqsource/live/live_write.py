@@ -60,13 +60,7 @@ NEW_TOPIC_QUEUES = 4
 
 @dataclass(frozen=True)
 class LiveWritePlan:
-    """One write. Plain values only, so that it can be pickled.
-
-    Attributes
-    ----------
-    job
-        Names this write in ``__SPARK_BATCH__``; a stream has its query's id instead.
-    """
+    """One write. Plain values only, so that it can be pickled."""
 
     options: LiveSinkOptions
     rows: SinkPlan

@@ -53,13 +53,7 @@ _ALL = 1 << 62
 
 
 class Pulled(NamedTuple):
-    """What came of offsets ``[start, stop)`` of a queue.
-
-    Attributes
-    ----------
-    is_complete
-        Every offset must have a record in the body.
-    """
+    """What came of offsets ``[start, stop)`` of a queue."""
 
     part: QueueSlice
     start: int
@@ -70,13 +64,7 @@ class Pulled(NamedTuple):
 
 
 class QueuePulls:
-    """Pulls for one task.
-
-    Parameters
-    ----------
-    subscription
-        What brokers may leave out.
-    """
+    """Pulls for one task."""
 
     def __init__(self, cluster: Cluster, subscription: PullExpression, most_messages: int) -> None:
         self._cluster, self._subscription = cluster, subscription
@@ -264,9 +252,6 @@ class PullAhead(Generic[Job, Result]):
 
     Parameters
     ----------
-    rest
-        What is left of the job that gave a result, if it did not do all; it is done when the result
-        is taken, before all that comes after it.
     most_bytes
         No job is begun while so many bytes of results wait.
     """

@@ -54,8 +54,6 @@ class SendRequest(NamedTuple):
 
     Attributes
     ----------
-    topic, queue_number
-        Where to; number among the topic's queues.
     properties
         Of a single message; None: it is a batch.
     """
@@ -110,8 +108,6 @@ def requests_of(rows: RecordRows, most_bytes: int) -> Iterator[SendRequest]:
 
     Parameters
     ----------
-    rows
-        With the number of each row's queue in the place of its id.
     most_bytes
         Of the messages of a batch; one message at least is in it.
     """

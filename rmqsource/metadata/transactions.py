@@ -54,13 +54,7 @@ _COMMIT_COLUMNS = (
 
 @dataclass
 class _Transaction:
-    """One transaction over all copies of its half message.
-
-    Attributes
-    ----------
-    in_database
-        The broker keeps what is open in RocksDB (``transRocksDBEnable``), and no copies are made.
-    """
+    """One transaction over all copies of its half message."""
 
     transaction_id: str | None
     topic: str | None

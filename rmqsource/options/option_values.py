@@ -262,8 +262,6 @@ def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | Non
     ----------
     text
         As ``2026-01-31T17:00:00.000+08:00``.
-    other
-        What else the option takes, for errors.
     zone
         Where a time without an offset is meant; None: it is an error.
     """

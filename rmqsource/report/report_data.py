@@ -41,10 +41,6 @@ class ReportData:
     ----------
     lag_is_known, transactions_are_known
         False where a store keeps queues or consumer offsets in a database: the table is empty then.
-    config
-        The broker's configuration file that was given, if any.
-    told
-        What else is damaged: parts that were passed over, stores whose log is gone.
     """
 
     counts: Survey

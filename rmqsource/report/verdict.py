@@ -53,13 +53,7 @@ class Judgement:
 
 
 def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
-    """Return how the stores stand, line by line.
-
-    Parameters
-    ----------
-    made_at_ms
-        The present; forecasts are made only for stores that have got messages lately.
-    """
+    """Return how the stores stand, line by line."""
     several = len(findings.standings) > 1
     return [
         *(_state(one, findings, several) for one in findings.standings),

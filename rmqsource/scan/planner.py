@@ -93,11 +93,6 @@ def plan_store(
 ) -> StorePlan:
     """Plan one store.
 
-    Parameters
-    ----------
-    within
-        The batch of a stream: only this part of the log, which begins and ends with records.
-
     Raises
     ------
     DataLossError

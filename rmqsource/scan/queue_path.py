@@ -75,11 +75,6 @@ def read_queue_units(
 ) -> RecordPlaces:
     """Return the records of the predicate's topics, queues, queue offsets and tags.
 
-    Parameters
-    ----------
-    bounds
-        ``[start, stop)`` of the log; records outside are left out.
-
     Raises
     ------
     UnprovedError
@@ -346,8 +341,6 @@ def uncovered(
 
     Parameters
     ----------
-    snapshot
-        The store; its queues hold what was dispatched before ``stop``.
     most_units
         More are not read; a million, if None.
 

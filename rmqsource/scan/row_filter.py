@@ -40,11 +40,6 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
     """Return which records may match by their fixed fields.
 
     Exact, but for the queue offsets of inner batches: theirs are looked at when they are unpacked.
-
-    Parameters
-    ----------
-    undispatched
-        Keep records that RocketMQ never dispatches (transactions prepared or rolled back).
     """
     keep = np.ones(len(frames), np.bool_)
     if not undispatched:

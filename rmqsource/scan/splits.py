@@ -104,13 +104,7 @@ class SplitLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class StorePlan:
-    """The plan for one store.
-
-    Attributes
-    ----------
-    missing_log
-        Bytes ``[start, stop)`` of the log that option ``snapshot`` pins and that are gone.
-    """
+    """The plan for one store."""
 
     store: str
     access_path: str

@@ -99,10 +99,6 @@ def stored_bodies(
 
     Parameters
     ----------
-    body
-        ``pa.BinaryArray`` without nulls.
-    raw
-        Rows that are compressed already; they keep their bits of ``sys_flag``.
     sys_flag
         ``pa.Int32Array`` or None.
     """

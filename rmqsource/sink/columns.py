@@ -59,12 +59,6 @@ def resolve_sink_columns(
 ) -> SinkColumns:
     """Return where the sink's columns are.
 
-    Parameters
-    ----------
-    fields
-        Name and type of each column in order, as Spark's ``simpleString`` spells the type; names
-        in any case of letters.
-
     Raises
     ------
     SinkSchemaError

@@ -61,8 +61,6 @@ def commit_parts(
     ----------
     application, version
         What the job is committed once by, or None.
-    hook
-        Of tests: called before and after each file operation.
 
     Returns
     -------

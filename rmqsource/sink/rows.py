@@ -92,8 +92,6 @@ class RowConverter:
 
     Parameters
     ----------
-    ids
-        Gives rows without a unique key one.
     clock
         Returns ms since the epoch.
     chooser

@@ -25,13 +25,7 @@ _MAP = pa.map_(pa.string(), pa.string())
 
 
 class SourceColumns:
-    """Columns of one batch by canonical name; None where a column is not there.
-
-    Parameters
-    ----------
-    default_topic
-        Of rows without one.
-    """
+    """Columns of one batch by canonical name; None where a column is not there."""
 
     def __init__(self, batch: RecordBatch, columns: SinkColumns, default_topic: str | None) -> None:
         self.batch = batch

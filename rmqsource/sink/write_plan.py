@@ -20,8 +20,6 @@ class SinkPlan:
         8 or 20 bytes, of records that are written.
     delay_levels_ms
         Delay of each level, level 1 first.
-    batch_topics
-        Topics of batch queues, which take inner batches only.
     property_crc
         Records end with ``__CRC32#`` (``enabledAppendPropCRC``).
     tag_index

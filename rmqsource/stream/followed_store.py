@@ -35,8 +35,6 @@ class Waiting(NamedTuple):
     ----------
     offset
         How far it was read; None: never.
-    end
-        How far it may go.
     """
 
     offset: StoreOffset | None

@@ -21,8 +21,6 @@ class StoreLag(NamedTuple):
 
     Attributes
     ----------
-    query_id, query_name
-        The query; a name only if it was given one.
     at
         When its trigger began, in UTC, by the clock of Spark's driver.
     source
@@ -31,11 +29,6 @@ class StoreLag(NamedTuple):
         How far the log was read: physical offset, exclusive.
     store_timestamp
         Store time in ms of the last record that was read.
-    messages_behind
-        Messages that a batch may have and that were not read yet: of the topics and queues that
-        the stream selects.
-    bytes_behind
-        Bytes of the log after ``end_offset``, of all topics.
     ms_behind
         Store time of the last record that a batch may have, minus ``store_timestamp``; at least 0.
     """

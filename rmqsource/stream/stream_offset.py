@@ -69,8 +69,6 @@ class StoreOffset:
         Physical offset, exclusive.
     begin
         Where the batch begins that ends here; None: where the one before ended.
-    waiting
-        Messages after it, in offsets that report only.
     """
 
     offset: int

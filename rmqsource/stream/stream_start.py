@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 
 
 class StreamStart(NamedTuple):
-    """What the options ask for.
-
-    Attributes
-    ----------
-    timestamp_ms, slack_ms
-        ``startingTimestamp``, and how far store times may run backwards.
-    """
+    """What the options ask for."""
 
     bound: OffsetBound | None
     timestamp_ms: int | None
@@ -49,11 +43,6 @@ class StreamStart(NamedTuple):
         self, snapshot: StoreSnapshot, readable_end: Callable[[int], int]
     ) -> tuple[int, dict[tuple[str, int], int]]:
         """Return the physical offset to begin at, and the first offsets of named queues.
-
-        Parameters
-        ----------
-        readable_end
-            Returns how far a batch may go that begins at an offset.
 
         Raises
         ------

@@ -230,13 +230,7 @@ class Exported(NamedTuple):
 def write_parquet(
     spark: SparkSession, options: SourceOptions, schema: StructType, target: Path
 ) -> Exported:
-    """Write the messages that the options select, a file for each split.
-
-    Parameters
-    ----------
-    target
-        A new directory, which every node must see.
-    """
+    """Write the messages that the options select, a file for each split."""
     predicate = from_options(options)
     damage: tuple[str, ...] = ()
     if options.mode != "FAILFAST":

@@ -71,12 +71,6 @@ def host_column(raw: npt.NDArray[np.uint8]) -> Array:
     ----------
     raw
         Shape (n, 8) or (n, 20): the stored bytes.
-
-    Returns
-    -------
-    hosts
-        ``pa.StringArray`` of n rows, as `format_host` spells them. Distinct hosts are formatted
-        once.
     """
     if raw.shape[1:] not in ((IPV4_HOST_BYTES,), (IPV6_HOST_BYTES,)):
         raise ValueError(f"hosts have the shape (n, 8) or (n, 20), not {raw.shape}")

@@ -88,8 +88,6 @@ def decode_message(
     ----------
     buf
         Buffer of bytes: a segment, or a piece of one.
-    commit_log_offset
-        Where the record begins in the log; the stored offset must say the same.
     check_crc
         Compare the CRC of the body (of a body that is not empty, as RocketMQ does).
     end

@@ -187,13 +187,7 @@ class PropertyColumns:
         values: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int64],
     ) -> Array:
-        """Return property strings made of pairs of these; each closed by its separator.
-
-        Parameters
-        ----------
-        names, values
-            Row by row, pairs whose name and whose value are taken. Each must end with a separator.
-        """
+        """Return property strings made of pairs of these; each closed by its separator."""
         # Of the bytes a 1 x 2 b c 1 y 2 (pairs a=x and bc=y) the pieces begin at 0, 2, 4, 4, 7, 9:
         # 3k is a name with its separator, 3k + 1 a value with its own, 3k + 2 what lies between.
         count = len(self._name_start)

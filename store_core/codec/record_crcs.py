@@ -96,13 +96,7 @@ def _tail_start(frames: RecordFrames) -> Int64s:
 # Source: RocketMQ ``CommitLog.checkMessageAndReturnSize`` (release 5.3.3), which checks neither the
 # own offset, nor, by default, the CRC over the whole record where there is one.
 def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
-    """Return the first row that is no record; the number of rows when all are.
-
-    Parameters
-    ----------
-    frames
-        Records that lie one after the other.
-    """
+    """Return the first row that is no record; the number of rows when all are."""
     good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
     if good == 0 or not check_crc:
         return good

@@ -325,13 +325,7 @@ class EncodedRecords:
         *,
         first: int = 0,
     ) -> None:
-        """Fill in what the append knows, then the property CRC.
-
-        Parameters
-        ----------
-        queue_offsets, commit_log_offsets, store_timestamps
-            One number a row, for the rows from ``first`` on; one time may stand for all.
-        """
+        """Fill in what the append knows, then the property CRC."""
         stop = first + len(queue_offsets)
         if first == stop:
             return

@@ -58,8 +58,6 @@ class RecordFrames:
 
     Parameters
     ----------
-    data
-        Bytes of one segment, or pieces of it one after the other.
     base_offset
         Physical offset of ``data[0]``; one number a row where ``data`` is pieces.
     position
@@ -71,8 +69,6 @@ class RecordFrames:
         The bytes; positions are relative to them.
     body_start, body_length, topic_start, topic_length, properties_start, properties_length
         ``int64`` arrays of n; bounds are proved for the rows that ``ok`` marks.
-    shared
-        What was made of these frames and may be used again (``MessageColumns.shared``).
     """
 
     def __init__(
@@ -294,8 +290,6 @@ def walk_records(
     ----------
     start
         A record's first byte.
-    stop
-        Records that start here or later are not walked; records may end later.
     max_rows, max_bytes
         The walk ends after this many records, or with the record that reaches this many bytes.
     """

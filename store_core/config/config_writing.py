@@ -125,8 +125,6 @@ def write_delay_offsets(
     ----------
     offsets
         Delay level -> next queue offset to deliver; other levels of the file stay.
-    now_ms, replace
-        See `merge_topics`. What was there before becomes ``.bak``.
 
     Raises
     ------
@@ -155,14 +153,6 @@ def save_config_at(place: str, data: dict[str, Any], replace: Replace, *, is_sou
     """Write a file as a broker lays it out; what was there becomes ``.bak``.
 
     Whenever the process dies, a broker finds the old content or the new one.
-
-    Parameters
-    ----------
-    data
-        Its content; keys may be whole numbers.
-    is_sound
-        The file that is there has content that can be read; else its backup is all that there is,
-        and stays.
 
     Raises
     ------
@@ -391,13 +381,6 @@ def to_fastjson(value: Any, depth: int = 0) -> str:
 
     Objects whose keys are texts have a line for each member, indented by tabs; those whose keys
     are whole numbers, which stand there bare, and lists have one line for all. The order is kept.
-
-    Parameters
-    ----------
-    value
-        Of JSON; keys of objects may be whole numbers.
-    depth
-        Tabs before the lines of an object.
     """
     if isinstance(value, dict):
         return _object(value, depth) if value else "{}"

@@ -49,8 +49,6 @@ class ConsumerFilterData:
     born_timestamp, dead_timestamp
         Since when the expression is known, and since when no consumer of the group is there (0 if
         one is); ms since the epoch.
-    client_version
-        The consumer's version of its subscription; later ones are larger.
     bit_positions
         Bits of the group; None: it has none.
     """

@@ -436,8 +436,6 @@ def warn_of_ignored(
 
     Parameters
     ----------
-    properties
-        RocketMQ's keys that are set.
     broker_keys
         Those that a broker of this package reads; empty: nobody reads any, and settings of brokers
         are not named.

@@ -52,8 +52,6 @@ class WritableMap(RefCountedMap):
     ----------
     file_size
         Its length in bytes.
-    create
-        Make it (sparse, at full length; it must not exist) instead of opening it.
 
     Raises
     ------
@@ -196,8 +194,6 @@ class MappedFile(WritableMap):
         The file; its name is the offset of its first byte.
     file_size
         Its length in bytes.
-    create
-        Make it (sparse, at full length; it must not exist) instead of opening it.
     write_buffer
         Writable memory of ``file_size`` bytes: appended bytes wait there for `commit`.
     give_back
@@ -205,11 +201,6 @@ class MappedFile(WritableMap):
 
     Attributes
     ----------
-    wrote_position, committed_position, flushed_position
-        Bytes that were appended, written to the file, and forced to the disk. Of an opened file
-        all three are its length: only recovery knows where its data ends.
-    closed_at
-        Where the last append of all began, if it was `append_last`; else the file's length.
     store_timestamp
         Store time (ms) of the last appended message; 0 until the appender says it.
 

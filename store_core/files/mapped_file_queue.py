@@ -36,11 +36,6 @@ class MappedFileQueue:
     commit and flush, and any number `find`: the list of files is replaced, never changed. Nothing
     of that happens while the queue is loaded or cut.
 
-    Parameters
-    ----------
-    option
-        RocketMQ's key of the file size, for error texts.
-
     Attributes
     ----------
     store_timestamp

@@ -52,13 +52,7 @@ class _Kept:
 
 
 class RemoteFiles:
-    """Lists and opens; for any number of threads.
-
-    Parameters
-    ----------
-    hide
-        Takes out of an error's text what may not be shown.
-    """
+    """Lists and opens; for any number of threads."""
 
     def __init__(self, filesystem: Any, root: str, hide: Callable[[str], str] = str) -> None:
         self.filesystem = filesystem

@@ -60,8 +60,6 @@ class RemoteObject:
 
     Parameters
     ----------
-    hide
-        Takes out of an error's text what may not be shown.
     is_shared
         Threads may read from one handle at the same time; else each takes one of its own.
 

@@ -60,11 +60,6 @@ class ShortReadError(OSError):
 def request(call: Callable[[], _T], path: str, hide: Callable[[str], str] = str) -> _T:
     """Return what a request gives; it is made again, after growing pauses, where that may help.
 
-    Parameters
-    ----------
-    hide
-        Takes out of an error's text what may not be shown.
-
     Raises
     ------
     FileVanishedError, StorePermissionError

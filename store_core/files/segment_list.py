@@ -35,8 +35,6 @@ class SegmentList:
 
     Parameters
     ----------
-    segments
-        Sorted by ``from_offset``, without repeats. Files may be missing in between.
     file_size
         Nominal bytes of a segment; 0 only when there is no segment and the size is unknown.
     """
@@ -123,10 +121,6 @@ def load_segments(
     file_size
         Nominal bytes, rounded up to whole units. None: the length all files share if their names
         are multiples of it, else the smallest distance of adjacent names, else the length.
-    unit_bytes
-        Bytes of a unit; segments hold whole units.
-    option
-        RocketMQ's key of the nominal size, for error texts.
 
     Raises
     ------

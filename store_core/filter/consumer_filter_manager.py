@@ -56,8 +56,6 @@ class ConsumerFilterManager:
     ----------
     clock
         Returns ms since the epoch.
-    on_change
-        Called with all filters after each change.
     """
 
     def __init__(

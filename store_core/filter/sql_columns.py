@@ -56,11 +56,6 @@ class TruthColumn(NamedTuple):
     """Results of a SQL filter; NULL where none of the three is set.
 
     Arrays may be shared between columns: nobody changes them.
-
-    Attributes
-    ----------
-    failed
-        Where RocketMQ's evaluation throws an exception.
     """
 
     true: Bools

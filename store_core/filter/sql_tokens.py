@@ -46,13 +46,8 @@ class Token(NamedTuple):
 
     Attributes
     ----------
-    kind
-        The keyword in capitals or the symbol itself, else ``string``, ``float``, ``decimal``,
-        ``name``, or ``end`` behind the last word.
     text
         As written; empty at the end.
-    start, stop
-        Characters before it, and up to its end.
     """
 
     kind: str

@@ -29,8 +29,6 @@ class DivergedError(HAError):
 
     Parameters
     ----------
-    may_cut
-        What lies after that could be cut off; else the master lacks what is needed to go on.
     is_torn
         Where they differ there are zeros here: bytes that never reached the disk.
     """

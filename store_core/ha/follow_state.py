@@ -91,8 +91,6 @@ class FlowMonitor:
     ----------
     max_bytes_in_second
         None: no limit.
-    clock
-        Seconds; it never goes back.
     """
 
     def __init__(
@@ -167,13 +165,7 @@ class FollowProgress:
 
 @dataclass(frozen=True)
 class FollowSettings:
-    """How a master is followed; times in seconds.
-
-    Attributes
-    ----------
-    ack
-        ``flushed``, ``appended`` or ``never``.
-    """
+    """How a master is followed; times in seconds."""
 
     address: str
     ack: str

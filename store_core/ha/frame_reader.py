@@ -45,8 +45,6 @@ class FrameReader:
 
     Parameters
     ----------
-    segment_size
-        Bytes of a segment of this copy's log.
     next_offset
         Where the first frame must lie; None: at the beginning of any segment.
     buffer_bytes
@@ -56,8 +54,6 @@ class FrameReader:
     ----------
     next_offset
         Offset of the next byte of the log that comes.
-    frames, heartbeats
-        How many came. A heartbeat is a frame without a body.
     """
 
     def __init__(
@@ -191,11 +187,6 @@ class WholeRecords:
     From a place on where no record lies, all is given as it comes up to the end of the segment:
     the rest of a blank record, or damage of the master's log. So is a record that claims to be
     longer than the segment, or than 64 MiB.
-
-    Parameters
-    ----------
-    segment_size
-        Bytes of a segment; what is given to `take` at once lies in one.
     """
 
     def __init__(self, segment_size: int) -> None:

@@ -85,8 +85,6 @@ class HAConnection:
     ----------
     sock
         Connected, non-blocking; closed here.
-    address
-        The slave's, for people.
 
     Attributes
     ----------

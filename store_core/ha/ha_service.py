@@ -444,11 +444,6 @@ class GroupTransferService:
 
     Only connections that there are count, as in RocketMQ: an offset that a slave has acknowledged
     before it went away is none that somebody waits for later.
-
-    Parameters
-    ----------
-    in_sync_replicas
-        Stores that must have a record, the master included.
     """
 
     def __init__(self, in_sync_replicas: int, timeout_ms: int) -> None:

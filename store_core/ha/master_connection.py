@@ -43,8 +43,6 @@ class MasterConnection:
     ----------
     sock
         Connected; closed by the caller.
-    first_report
-        What the master is told at first, and what it must begin with.
     """
 
     def __init__(

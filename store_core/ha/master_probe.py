@@ -136,9 +136,6 @@ def require_common_end(
     ----------
     last
         The beginning of the master's last segment, and what it has there at least.
-    has_answered
-        It sent heartbeats when it was asked for that position: so it does not have it. Else the
-        connection may have ended before it could answer.
 
     Raises
     ------

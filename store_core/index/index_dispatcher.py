@@ -312,13 +312,7 @@ def _end(frames: RecordFrames) -> int:
 
 
 class IndexDirectory:
-    """Deletes and forces whole index files.
-
-    Parameters
-    ----------
-    path
-        The directory; it may be missing.
-    """
+    """Deletes and forces whole index files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

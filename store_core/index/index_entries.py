@@ -144,13 +144,7 @@ def _plain_entries(
 
 
 def topic_key_hashes(topic: str, keys: Array) -> Int32s:
-    """Return the stored hashes of keys of one topic (``index_file.key_hash``).
-
-    Parameters
-    ----------
-    keys
-        Arrow array of strings without nulls, none longer than the properties of a record.
-    """
+    """Return the stored hashes of keys of one topic (``index_file.key_hash``)."""
     return _hashes(np.full(1, string_hash(topic) & _UINT32_MAX, np.uint32), keys)
 
 

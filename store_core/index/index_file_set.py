@@ -57,8 +57,6 @@ class RecoveredLog(NamedTuple):
 
     Attributes
     ----------
-    log
-        The log; its files may reach after the end.
     index_msg_timestamp
         The checkpoint's, ms: end of the full index file that was flushed last.
     """

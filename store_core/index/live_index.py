@@ -41,8 +41,6 @@ class LiveIndex:
     config
         ``max_hash_slot_num``, ``max_index_num`` (RocketMQ's when they are None) and
         ``max_msgs_num_batch``.
-    indexed_offset
-        Returns the offset of the log before which all records are indexed and published.
     """
 
     def __init__(

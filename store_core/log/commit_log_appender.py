@@ -133,11 +133,6 @@ class CommitLogAppender:
         Call again with ``first`` = ``stop`` for the rest: each call is all or nothing, so it is
         always known which queue offsets are used.
 
-        Parameters
-        ----------
-        store_timestamps
-            Of all rows of the block, where they keep those that they have; else it is now.
-
         Raises
         ------
         ValueError

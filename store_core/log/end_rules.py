@@ -219,8 +219,6 @@ def reason_for_end(
 
     Parameters
     ----------
-    failure
-        The place; no later segment has a readable record.
     after
         Start of the first readable record after it, in its segment; -1: none.
     """

@@ -48,13 +48,7 @@ class HeldByteSource(ByteSource):
 
 
 class HeldSegments:
-    """The segments of a queue as they are asked for; each is held from then on.
-
-    Parameters
-    ----------
-    queue
-        The segments, which may grow in number and expire meanwhile.
-    """
+    """The segments of a queue as they are asked for; each is held from then on."""
 
     def __init__(self, queue: MappedFileQueue, files: tuple[MappedFile, ...]) -> None:
         self.file_size = queue.file_size

@@ -77,8 +77,6 @@ def find_log_end(log: CommitLog, evidence: EndEvidence, proven_start: int = -1) 
     ----------
     evidence
         Checkpoint, ``abort``, queues and lock of the same store.
-    proven_start
-        ``LogEnd.proven_start`` of an earlier call for the same store; the walk begins there.
     """
     segment = _last_with_data(log, evidence.uncommitted_offset())
     if segment is None:

@@ -59,9 +59,6 @@ class LogSlice(NamedTuple):
     ----------
     end_offset
         End of the readable log; bytes after it are not data.
-    starts_exactly
-        The range before ended at ``start``, and did not look further: where no record starts
-        there, the gap is one of this range.
     header_bytes
         Of the header before each record: of a DLedger entry, or 0.
     """
@@ -81,13 +78,7 @@ LogPart = Union[RecordFrames, Gap]
 
 
 class BatchSizer:
-    """How many records the next batch may have: few at first, so that ``limit`` answers at once.
-
-    Parameters
-    ----------
-    max_rows, max_bytes
-        Bounds of a batch; a single record may be larger than ``max_bytes``.
-    """
+    """How many records the next batch may have: few at first, so that ``limit`` answers at once."""
 
     def __init__(self, max_rows: int, max_bytes: int) -> None:
         self.max_bytes = max_bytes

@@ -88,8 +88,6 @@ class SegmentRecords:
     ----------
     from_offset, file_size
         Its place in the log and its nominal bytes.
-    end_offset
-        End of the readable log: what lies after is not looked at.
     header_bytes
         Bytes of the header before each record: of a DLedger entry, or 0. What walks begins at
         headers; all else speaks of records.

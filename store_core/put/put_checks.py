@@ -53,10 +53,6 @@ class TopicFacts(NamedTuple):
     ----------
     is_light
         It is a light queue's own name.
-    may_fan_out
-        Its messages may name light queues.
-    is_special
-        Its messages are looked at one by one: a light queue's, or delayed ones.
     """
 
     refusal: Refusal | None

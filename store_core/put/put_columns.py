@@ -232,8 +232,6 @@ def put_columns(
     ----------
     batch
         At least one row.
-    refused
-        Rows that were refused already, if no earlier check refuses them.
     """
     topics = batch.column("topic").dictionary_encode()
     raw = topics.dictionary.to_pylist()

@@ -78,16 +78,12 @@ class MessagePutter:
 
     Parameters
     ----------
-    flush
-        Called after every append.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
     refusal
         Returns why nothing can be put now, or None; asked first.
     clock
         Returns ms since the epoch.
-    handle_schedule_message
-        Messages with a delay level go to the schedule topic, as a broker's put hook has it.
     timer_rules
         What becomes of messages that name the time of their delivery; None: they are stored as
         they are.

@@ -132,12 +132,6 @@ def with_light_offsets(
     """Put the next offsets of light queues into a property string.
 
     Release 5.3.3 wants to drop WAIT from such messages and stores it nonetheless; so does this.
-
-    Returns
-    -------
-    properties_raw, light
-        ``light`` are the queues to advance, each once: RocketMQ advances a queue that is named
-        twice by two, though it gets one unit.
     """
     texts = [str(next_light(n)) if n.startswith(LMQ_PREFIX) else "" for n in names]
     value = MULTI_SEPARATOR.join(texts)
@@ -221,8 +215,6 @@ def reserved_faults(
 
     Parameters
     ----------
-    properties_raw
-        ``pa.BinaryArray`` without nulls.
     topics, topic_code
         Names, and which of them each row has; below 0: none.
     """

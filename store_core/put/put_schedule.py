@@ -52,14 +52,7 @@ _MAX_QUEUE_ID = 2**31 - 1
 def scheduled_message(
     message: Message, properties_raw: bytes, max_level: int
 ) -> Message | Refusal | None:
-    """Return the message as it is stored until it is due; None: it is not delayed.
-
-    Parameters
-    ----------
-    message
-        With a topic and a queue that may be put to; a message of the schedule topic stays as it
-        is, and so do prepared and rollback messages.
-    """
+    """Return the message as it is stored until it is due; None: it is not delayed."""
     if message.topic == SCHEDULE_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
         return None
     properties = string_to_properties(properties_raw)

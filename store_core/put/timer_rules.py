@@ -65,15 +65,7 @@ class TimerRules:
         self.refusal = ""
 
     def timed_message(self, message: Message, properties_raw: bytes) -> Message | Refusal | None:
-        """Return the message as it is stored until it is due; None: it does not wait.
-
-        Parameters
-        ----------
-        message
-            With a topic and a queue that may be put to. Messages of the timer's topic and such as
-            were delivered already stay as they are; prepared and rollback messages, too, and all
-            with a delay level.
-        """
+        """Return the message as it is stored until it is due; None: it does not wait."""
         if message.topic == TIMER_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
             return None
         properties = string_to_properties(properties_raw)

@@ -77,14 +77,6 @@ class CompactionLog:
         just now, and they are looked at again, for ten seconds at most.
     within
         Queue offsets ``[start, stop)`` of the units to take; None: all.
-    proved
-        Look at the record of each unit; else ``units`` are as they lie, and `parts` is not to be
-        used.
-
-    Attributes
-    ----------
-    file_gaps
-        Files without a partner, and units where consumers do not get to.
 
     Raises
     ------

@@ -52,8 +52,6 @@ class ConsumeQueueExt:
 
         Parameters
         ----------
-        addresses
-            Tags codes; those that are no addresses are of no unit.
         bitmap_bytes
             Bitmaps of this size are read too, this many bytes for each address; 0: none are.
 

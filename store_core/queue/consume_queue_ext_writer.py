@@ -35,13 +35,7 @@ _MAX_UNIT_BYTES = 32767
 
 
 class ConsumeQueueExtWriter:
-    """Extension units of one queue that grows; used under the lock of its `ConsumeQueueWriter`.
-
-    Attributes
-    ----------
-    wrote_position
-        Byte after the last unit, in the queue.
-    """
+    """Extension units of one queue that grows; used under the lock of its `ConsumeQueueWriter`."""
 
     def __init__(self, ext: ConsumeQueueExt, files: QueueFiles) -> None:
         self.wrote_position = 0

@@ -125,8 +125,6 @@ class ConsumeQueueStore:
 
         Parameters
         ----------
-        requests
-            In log order, without those that get no unit (`DispatchRequests.queued`).
         from_zero
             They go back without a gap to the very first record of the log, which is at 0: so each
             queue that begins with them begins at 0.

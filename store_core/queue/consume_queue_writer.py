@@ -131,14 +131,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         return units[: stop - start]
 
     def recover(self, *, trusted: bool) -> None:
-        """Find where the units end (``ConsumeQueue.recover``).
-
-        Parameters
-        ----------
-        trusted
-            All files were flushed. Else each unit of the last files is looked at: a power failure
-            may have left holes between units.
-        """
+        """Find where the units end (``ConsumeQueue.recover``)."""
         end = self._queue.end_of_units()
         if not trusted:
             end = self._first_hole(end)
@@ -413,13 +406,7 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
 
 
 class UnitBlock(NamedTuple):
-    """Units of one queue that follow each other.
-
-    Attributes
-    ----------
-    version
-        Of the queue, as it was before they were read: they are of no use in a later one.
-    """
+    """Units of one queue that follow each other."""
 
     version: int
     start: int

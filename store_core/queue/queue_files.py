@@ -38,8 +38,6 @@ class QueueFiles:
 
     Parameters
     ----------
-    directory
-        The queue's; it is created with the first file.
     names
         Forced by `flush`; queues of one store share them. None: its own.
     """
@@ -187,15 +185,8 @@ class QueueFiles:
 class QueueWriter(ABC, Generic[Queue]):
     """A queue that grows: one thread appends to it, any may read, and a third expires.
 
-    Parameters
-    ----------
-    span
-        First queue offset, and the one after the last, of a queue without units.
-
     Attributes
     ----------
-    unit_bytes, file_size
-        Bytes of a unit and of a file.
     max_physic_offset
         End of the last record that is in the queue; -1 for none.
     last_found

@@ -134,11 +134,6 @@ def queues_ahead(
     """Yield the keys of queues; some of those that come next are read meanwhile.
 
     Reading them again costs no request: what is read of a remote store is kept for a while.
-
-    Parameters
-    ----------
-    units, whole
-        All units are needed, not only where they begin and end; also what lies after them.
     """
     wanted = list(keys)
     if log.directory.is_local:

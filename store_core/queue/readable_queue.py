@@ -66,8 +66,6 @@ class ReadableQueue(Protocol):
     ----------
     min_offset, max_offset
         Queue offsets; max is exclusive.
-    unit_bytes
-        Bytes of a unit.
     """
 
     min_offset: int
@@ -112,8 +110,6 @@ class SimpleQueue:
 
     Parameters
     ----------
-    queue, held
-        The queue's units and its proved range.
     open_ext
         Returns its extension units, None when it has none; asked when a tags code is an address.
     """
@@ -185,13 +181,7 @@ class SimpleQueue:
 
 
 class BatchQueue:
-    """A batch consume queue: one unit a record, which may hold several messages.
-
-    Parameters
-    ----------
-    min_phy_offset
-        Units of records before it have expired.
-    """
+    """A batch consume queue: one unit a record, which may hold several messages."""
 
     unit_bytes = BATCH_CQ_UNIT.size
 

@@ -32,19 +32,7 @@ _LAST_BYTE = 0xFF
 
 
 class Appended(NamedTuple):
-    """What became of the rows of a call.
-
-    Attributes
-    ----------
-    unusable
-        Rows that were skipped because no unit can be made of them.
-    moved
-        Of ``units`` those after the last one at the queue offset of its record: units before them
-        are missing.
-    contradicted
-        Of ``units`` those of records whose queue offset cannot be right: records before and after
-        them agree on another one, and have their units there.
-    """
+    """What became of the rows of a call."""
 
     units: int = 0
     known: int = 0

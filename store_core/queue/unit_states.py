@@ -55,12 +55,6 @@ class UnitsBehind:
 
     As a rule they are its last ones, which are bisected. A queue that is not in the order of the
     log may have others: `search_all` finds them.
-
-    Attributes
-    ----------
-    first, stop
-        Queue offsets of the first unit that is held, and of the first that points there: those
-        between point before the offset.
     """
 
     def __init__(self, queue: StoredUnits, offset: int) -> None:

@@ -30,13 +30,7 @@ _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 class FollowableStore(ReadableStore, Protocol):
-    """A store that says what it proves of its dispatch and of its end (``StoreSnapshot``).
-
-    Attributes
-    ----------
-    tail_offset
-        Where the damage begins with which the log ends; the log's end when there is none.
-    """
+    """A store that says what it proves of its dispatch and of its end (``StoreSnapshot``)."""
 
     tail_offset: int
 
@@ -49,12 +43,6 @@ def dispatched_end(snapshot: FollowableStore, floor: int) -> int:
 
     Records without a queue (its directory is gone, or not there yet) and damage are passed where a
     dispatched record follows: RocketMQ dispatches in the order of the log.
-
-    Parameters
-    ----------
-    floor
-        A physical offset at which a record begins or the log ends; what lies before is not looked
-        at.
 
     Returns
     -------

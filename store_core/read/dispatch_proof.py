@@ -48,13 +48,7 @@ def proved_dispatch(
     range_of: RangeOf,
     near: Iterable[tuple[str, int]],
 ) -> int:
-    """Return an offset of the log below which queues that are read from now on lack no unit.
-
-    Parameters
-    ----------
-    near
-        Queues that are looked at in any case; the others only where much would be left over.
-    """
+    """Return an offset of the log below which queues that are read from now on lack no unit."""
     if store.state is StoreState.CRASHED:
         return min(_flushed(store), _last_end(range_of, store.queue_paths))
     journals = [commit.start_offset for commit in open_intents(directory).values()]

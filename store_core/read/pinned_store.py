@@ -38,11 +38,6 @@ class PinnedStore:
 
     The log is pinned when it is first asked for, and so is the index: who needs both, or queues,
     asks for the log last. It is not behind what was asked for before it.
-
-    Parameters
-    ----------
-    whole
-        Pin the index and all of the log at once, so that nothing expires during the query.
     """
 
     state = StoreState.LIVE

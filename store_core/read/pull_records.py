@@ -24,8 +24,6 @@ class PulledRecords(NamedTuple):
     ----------
     min_offset, max_offset
         Queue offsets of the queue; max is exclusive.
-    body
-        The records, one after the other.
     """
 
     status: GetMessageStatus

@@ -283,10 +283,6 @@ class StoreQueries(ABC):
         ----------
         topic, queue_id
             The queue; 0 is the answer for one that does not exist.
-        boundary
-            ``lower``: the first message at or after it (``max_offset`` if none). ``upper``: the
-            last at or before it (``min_offset`` if none). Of batch queues: the first message of
-            a record; between two of their files the last record of the older one for both.
 
         Raises
         ------

@@ -58,13 +58,7 @@ checkpoint once a minute, and few write 70 MB/s."""
 
 
 class UnitsAfter(NamedTuple):
-    """Units of a queue whose records begin at or after the end of a log.
-
-    Attributes
-    ----------
-    queue_offset, stop
-        Queue offsets of the first one, and after the last.
-    """
+    """Units of a queue whose records begin at or after the end of a log."""
 
     queue_offset: int
     stop: int
@@ -107,14 +101,7 @@ class LostEnd(NamedTuple):
 
 
 class EndWitness(Protocol):
-    """What the rest of a store knows of the end of its log.
-
-    Attributes
-    ----------
-    knows_forced
-        The checkpoint's first time is one up to which the log was forced. A slave, and DLedger,
-        write that of the last dispatched record there.
-    """
+    """What the rest of a store knows of the end of its log."""
 
     checkpoint: StoreCheckpoint
     stopped_cleanly: bool

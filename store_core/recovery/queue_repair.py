@@ -30,13 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class PutAgain(NamedTuple):
-    """What was done to queues.
-
-    Attributes
-    ----------
-    moved
-        Queues in which not every record has its unit, and that at its queue offset.
-    """
+    """What was done to queues."""
 
     repaired: int
     put: int
@@ -52,11 +46,6 @@ def put_again(
     from_zero: bool = False,
 ) -> PutAgain:
     """Give queues the units that they lack, and make those anew that a power failure tore.
-
-    Parameters
-    ----------
-    before_cut
-        Called before units are cut off a queue, with which go all units after them: it may raise.
 
     Raises
     ------
@@ -207,8 +196,6 @@ def unproved_records(
 
     Parameters
     ----------
-    queues
-        The queues, recovered, without extension units; no record goes to several of them.
     decode
         Returns the requests of records, whole, given where they start (ascending).
     """

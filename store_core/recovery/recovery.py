@@ -70,25 +70,13 @@ class LogRecovery:
 
     Attributes
     ----------
-    start_offset
-        Where the walk began: all after it was validated.
     last_start, last_timestamp
         The last record that was validated: its start (-1: none) and its store time, ms.
-    cut_bytes
-        Bytes after the end that were not zero.
     unproven_offset
         All before was on the disk: the store was stopped cleanly, or the checkpoint says so. What
         is after that may have lost bytes where the power was lost; no checksum covers properties.
     kept_at
         Directory with a copy of them; empty where there is none.
-    deleted_files
-        Segments after the end.
-    queues_moved
-        (topic, queue id) of queues in which not every validated record has its unit, and that at
-        the record's queue offset. They were left.
-    queues_lost
-        (topic, queue id) of queues that evidently lost units after a clean stop; see
-        `lost_queues`.
     """
 
     last_exit_ok: bool

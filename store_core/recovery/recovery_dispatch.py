@@ -39,14 +39,10 @@ class RecoveryParts:
 
     Attributes
     ----------
-    queues
-        The store's queues.
     progress
         Called with the bytes of the log done and all of them.
     keys
         Sees all records, for the index; None: it needs none.
-    trusts_confirmed
-        After a clean stop nothing before the record that the checkpoint confirms is validated.
     witness
         What the files beside the log know of its end; None: it may have been longer.
     """
@@ -164,14 +160,7 @@ class RecoveryDispatch:
 
 
 class PutUnits:
-    """Gives queues what they lack, and makes units anew from the first one that is torn on.
-
-    Parameters
-    ----------
-    before
-        Called once before any unit is put, or after a crash before any is cut off: it may raise.
-        Units of records that follow damage tell that these were dispatched.
-    """
+    """Gives queues what they lack, and makes units anew from the first one that is torn on."""
 
     from_zero = False
 

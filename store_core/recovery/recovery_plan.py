@@ -56,8 +56,6 @@ class Cut(NamedTuple):
 
     Attributes
     ----------
-    data_bytes
-        Bytes from the end to the last one that is not zero, later segments included whole.
     lost_end
         What followed the end, and is gone; None where nothing proves that there was anything.
     """
@@ -109,8 +107,6 @@ def start_of_walk(
     ----------
     dispatch_from
         No queue lacks anything before; -1: nothing was dispatched.
-    margin_ms
-        How much later than the checkpoint says queues are flushed.
     """
     segments, log_end = list(log.segments), _end_of_files(log)
     flushed_ms = checkpoint.min_timestamp - margin_ms

@@ -48,8 +48,6 @@ class CleanCommitLogService(ServiceThread):
 
     Parameters
     ----------
-    dispatched_offset
-        Returns up to where the queues have the log, on the disk; asked before each deletion.
     disk_ratio
         Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
     """

@@ -376,15 +376,7 @@ class FlushManager:
         self.flush_service.settle()
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
-        """Do what the configuration wants after an append.
-
-        Returns
-        -------
-        PutMessageStatus
-            ``FLUSH_SLAVE_TIMEOUT`` if a ``SYNC_MASTER`` has fewer than ``inSyncReplicas`` stores
-            that have it, ``slaveTimeout`` after the append; ``FLUSH_DISK_TIMEOUT`` if it is not on
-            the disk ``syncFlushTimeout`` after it; else ``PUT_OK``. Both times run at once.
-        """
+        """Do what the configuration wants after an append."""
         waits_for_replicas = wait and self._waits_for_replicas
         since = time.monotonic() if waits_for_replicas else 0.0
         replication = self.replication

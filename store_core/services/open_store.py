@@ -55,19 +55,12 @@ class OpenStore:
     ----------
     parts
         Its files; closed here.
-    flags
-        What keeps it from being written.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
     timer_rules
         What becomes of timer messages; None: they are stored as they are.
     is_awaited
         Whether somebody waits for the next message of a queue; None: nobody.
-
-    Attributes
-    ----------
-    is_started
-        Messages may be put.
     """
 
     def __init__(

@@ -64,22 +64,8 @@ class ReputMessageService(ServiceThread):
     found in the segment. RocketMQ skips the size that stands there, or the rest of the segment:
     readable messages after the damage would be in no queue.
 
-    Parameters
-    ----------
-    end_offset
-        Returns the end of what may be dispatched (``FlushManager.confirm_offset``).
-    publish
-        Lets what the dispatchers took be found. While more waits this is done every few rounds
-        only: slots of an index lie all over the file, so each time nearly all are written.
-    is_slave
-        The log comes from a master, in pieces that end anywhere: a record of which the rest may
-        come is no damage. Where a segment of the master ends within one of this log, it raises
-        `StoreFormatError`.
-
     Attributes
     ----------
-    reput_from_offset
-        What lies before was dispatched; to be set before the first run.
     last_dispatched
         Start and store time (ms) of the last record that was dispatched; (-1, 0) if none was.
     """
@@ -235,8 +221,6 @@ def may_become_record(data: Bytes, base: int, at: int, more_to: int) -> bool:
     ----------
     data, base
         What there is of a segment, and the physical offset of its first byte.
-    more_to
-        More may come, up to this physical offset.
     """
     left = len(data) - at
     if base + len(data) >= more_to:

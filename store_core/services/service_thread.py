@@ -22,18 +22,6 @@ class ServiceThread(ABC):
 
     An exception of `run_once` is logged and kept, then the service tries again a second later: a
     full disk must not end dispatch for good. Repeats of the same error are logged as DEBUG.
-
-    Parameters
-    ----------
-    first_delay_ms
-        Rest before the first one.
-    wakeable
-        `wakeup` cuts a rest short; without, only `shutdown` does.
-
-    Attributes
-    ----------
-    repeats_while_busy
-        There is no rest after a run that did something.
     """
 
     repeats_while_busy = False
@@ -99,14 +87,7 @@ class ServiceThread(ABC):
             self.shutdown()
 
     def pause(self, milliseconds: float, *, wakeable: bool = False) -> None:
-        """Rest within a run, unless it was called without the thread or the service is to stop.
-
-        Parameters
-        ----------
-        wakeable
-            `wakeup` cuts it short, also one that came earlier in this run. Not for services that
-            run in turn.
-        """
+        """Rest within a run, unless it was called without the thread or the service is to stop."""
         if self._pauses is not None:
             (self._wake if wakeable else self._pauses).wait(milliseconds / 1000)
 
@@ -164,8 +145,6 @@ class RepeatedService(ServiceThread):
     ----------
     name
         Of the service and its thread.
-    is_late
-        The first call comes after an interval, too.
     """
 
     def __init__(

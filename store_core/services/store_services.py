@@ -61,13 +61,7 @@ class Environment:
 
 
 class StoreServices:
-    """Built when the store is loaded, started and shut down with it.
-
-    Parameters
-    ----------
-    flags
-        What keeps it from being written.
-    """
+    """Built when the store is loaded, started and shut down with it."""
 
     def __init__(
         self,

@@ -95,19 +95,7 @@ class PlainTransactions:
 
 
 class TransactionBlock:
-    """One transaction; a context manager that is entered once.
-
-    Parameters
-    ----------
-    service
-        Returns the service of the store's transactions, if there is one now: it may come and go
-        while the block is open, and knows whether the transaction was ended meanwhile.
-
-    Attributes
-    ----------
-    commit_result
-        Of the message that consumers get; after a commit.
-    """
+    """One transaction; a context manager that is entered once."""
 
     def __init__(
         self,

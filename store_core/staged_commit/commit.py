@@ -261,9 +261,6 @@ class Prefetch(Generic[T]):
     ----------
     items
         None is no item. Closed by `close`.
-    most
-        Made and not yet taken at a time; what such an item refers to must outlive the making of
-        as many others.
     """
 
     def __init__(self, items: Generator[T, None, None], most: int = 1) -> None:

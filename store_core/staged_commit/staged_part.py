@@ -54,13 +54,7 @@ def rows_schema() -> Schema:
 
 
 class StagedChunk(NamedTuple):
-    """Whole records that are read at once.
-
-    Attributes
-    ----------
-    file
-        Number of the file that they lie in; they begin where the chunk before ends.
-    """
+    """Whole records that are read at once."""
 
     file: int
     messages: int
@@ -84,12 +78,8 @@ class StagedPart:
     ----------
     directory, name
         Where the files are, and how their names begin; empty when there are none.
-    topics
-        Topics that consumers ask for, and how many queues each must have.
     property_crc
         Records end with ``__CRC32#``.
-    is_multi_dispatch
-        Some records go to further queues, which only their properties name.
     """
 
     partition_id: int

@@ -49,13 +49,9 @@ class StoreKind:
 
     Attributes
     ----------
-    compacted_topics
-        Topics with a compacted log: only there are messages that the commit log has lost.
     index_database
         Path of the RocksDB database that holds the index in place of index files (5.4.0 on); it is
         not read. Timers and transactions may be all that is in it.
-    tiered
-        The file in which tiered storage keeps its list of segments.
     """
 
     queue_database: str = ""

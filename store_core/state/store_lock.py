@@ -263,11 +263,6 @@ def refuse_links_out(root: str) -> None:
     those of the other store; looked at here are the few whose names are known, before any is
     changed. Whatever else is a link is refused where it is opened.
 
-    Parameters
-    ----------
-    root
-        The store; it may be behind a link itself.
-
     Raises
     ------
     StoreWriteError

@@ -63,13 +63,7 @@ _NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SI
 
 
 class DueRecords(NamedTuple):
-    """Records whose time has come, a row each.
-
-    Attributes
-    ----------
-    is_roll
-        They go into another round, back to the timer's topic; others to their real one.
-    """
+    """Records whose time has come, a row each."""
 
     frames: RecordFrames
     enqueue_ms: Int64s
@@ -209,13 +203,7 @@ def out_times(frames: RecordFrames) -> Int64s:
 def new_units(
     frames: RecordFrames, slot_ms: Int64s, write_ms: int | Int64s, roll: RollRule
 ) -> Units:
-    """Return units that are chained to none yet.
-
-    Parameters
-    ----------
-    slot_ms
-        Their times, not before ``write_ms``.
-    """
+    """Return units that are chained to none yet."""
     columns = MessageColumns(frames)
     delay, is_roll = roll.delays(slot_ms - write_ms)
     is_delete = columns.property_values(PROPERTY_TIMER_DEL_UNIQKEY).is_valid()
@@ -263,11 +251,6 @@ class DuePutter:
         """Put rows until one is refused that may be taken later.
 
         A row that the store never takes is passed over, as by RocketMQ.
-
-        Returns
-        -------
-        refusal, taken
-            Why it ended; of the rows before which were put.
         """
         left, taken = wanted.batch, []
         while left.num_rows:

@@ -70,8 +70,6 @@ class TimerFiles:
 
         Parameters
         ----------
-        store
-            With the log and the queue of the timer's topic.
         now
             ms since the epoch.
 

@@ -37,13 +37,7 @@ _unpack_prev = TIMER_LOG_UNIT.struct.unpack_from
 
 
 class TimerLog:
-    """Units in files of equal length; one thread at a time.
-
-    Parameters
-    ----------
-    directory
-        Made with the first unit.
-    """
+    """Units in files of equal length; one thread at a time."""
 
     def __init__(self, directory: str, file_size: int) -> None:
         self._files = MappedFileQueue((directory,), file_size, option="mappedFileSizeTimerLog")
@@ -85,11 +79,6 @@ class TimerLog:
         """Yield the sound units of each file, from the one that holds a position on.
 
         It ends with the file whose units are not followed by another file's.
-
-        Yields
-        ------
-        position, units
-            Where the file begins, and its units, which may be none; a view until the next file.
         """
         files = self._files.mapped_files
         first = max((n for n, f in enumerate(files) if f.file_from_offset <= position), default=0)

@@ -296,13 +296,7 @@ class _OpenSlot(NamedTuple):
 
 
 class SlotDelivery:
-    """Delivers slot after slot; what was begun is remembered.
-
-    Parameters
-    ----------
-    precision_ms
-        Length of a slot's step.
-    """
+    """Delivers slot after slot; what was begun is remembered."""
 
     def __init__(self, files: TimerFiles, putter: DuePutter, precision_ms: int) -> None:
         self._files, self._putter, self._precision_ms = files, putter, precision_ms

@@ -48,15 +48,7 @@ _FEW_STEPS = 1 << 12
 
 
 class Slot(NamedTuple):
-    """One step of time.
-
-    Attributes
-    ----------
-    first_pos, last_pos
-        Timer log positions of its oldest and newest unit.
-    waiting
-        Its messages: one more for each unit, one less for each that deletes.
-    """
+    """One step of time."""
 
     first_pos: int
     last_pos: int

@@ -29,11 +29,6 @@ class HalfTable:
     """Which queue offsets are done, and the newest copy of transactions that have several.
 
     Not locked: who changes it, or decides by it, holds ``lock`` meanwhile.
-
-    Attributes
-    ----------
-    half_offset, op_offset
-        Offsets of group ``CID_RMQ_SYS_TRANS``: what lies before is done.
     """
 
     def __init__(self) -> None:

@@ -165,17 +165,7 @@ class AccessDeniedError(Exception):
 
 @dataclass(frozen=True)
 class Account:
-    """One account of the file.
-
-    Attributes
-    ----------
-    trusted
-        Addresses from which it may do everything, without a signature.
-    is_admin
-        It may change the broker; without ``resources``, it may do everything.
-    default_topic, default_group
-        Permissions where nothing else is said.
-    """
+    """One account of the file."""
 
     access_key: str
     secret_key: str = field(repr=False)

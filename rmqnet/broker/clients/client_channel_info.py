@@ -18,8 +18,6 @@ class ClientChannelInfo:
 
     Attributes
     ----------
-    connection
-        Its identity is the client's.
     language, version
         Of the client; 479 is release 5.3.3.
     last_update_timestamp

@@ -62,13 +62,7 @@ class ConsumerManager:
         is_notifying: bool = True,
         is_without_subscriptions: bool = False,
     ) -> bool:
-        """Note what a member says of its group; return whether members or topics changed.
-
-        Parameters
-        ----------
-        is_notifying
-            All members of a group that shares messages hear of a change, before this returns.
-        """
+        """Note what a member says of its group; return whether members or topics changed."""
         with self._lock:
             info = self._groups.setdefault(data.group_name, ConsumerGroupInfo(data.group_name))
             changed = info.update_member(client, data)

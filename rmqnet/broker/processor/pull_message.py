@@ -79,8 +79,6 @@ class AllowedPull:
     ----------
     wanted
         The filter; None: everything.
-    offset
-        Where to look from; further than the request's after messages that do not match.
     deadline_ms
         Until when it may wait, ms since the epoch.
     """

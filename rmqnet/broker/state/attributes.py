@@ -77,8 +77,6 @@ def changed_attributes(
 
     Parameters
     ----------
-    known
-        What there may be.
     current
         What there is; None: the topic or group is new.
 

@@ -33,15 +33,7 @@ class AllocationStrategy(Protocol):
     def share(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
     ) -> list[MessageQueue]:
-        """Return the queues of one member.
-
-        Parameters
-        ----------
-        queues
-            All queues of the topic, in RocketMQ's order.
-        members
-            Client ids of all members, in RocketMQ's order; `client_id` is one of them.
-        """
+        """Return the queues of one member."""
 
 
 def allocate(

@@ -40,13 +40,7 @@ class _Totals:
 
 
 class ConsumeStatistics:
-    """Counts by topic; any thread may use it.
-
-    Parameters
-    ----------
-    monotonic_s
-        A clock that only goes forward.
-    """
+    """Counts by topic; any thread may use it."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._now = monotonic_s

@@ -53,12 +53,6 @@ class ListenerSide:
 
     Parameters
     ----------
-    listener
-        The application's.
-    retries
-        Takes messages that are to be tried again.
-    loop
-        For what waits or is due later.
     now_ms
         The time, milliseconds since the epoch.
     """

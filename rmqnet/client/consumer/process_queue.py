@@ -122,13 +122,7 @@ class ProcessQueue:
         return needs_consumer
 
     def remove(self, messages: Sequence[Message]) -> int:
-        """Take out messages that are done with, in any order.
-
-        Returns
-        -------
-        offset
-            What to commit: everything before it is done with. `NO_OFFSET`: nothing was left here.
-        """
+        """Take out messages that are done with, in any order."""
         with self._guard:
             waiting = self._waiting
             if not waiting:

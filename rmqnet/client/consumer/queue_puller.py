@@ -61,8 +61,6 @@ class PullSide:
 
     Parameters
     ----------
-    brokers
-        Brokers of the group's queues.
     not_paused
         Set unless the consumer is suspended.
     locks

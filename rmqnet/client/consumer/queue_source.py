@@ -27,13 +27,7 @@ PULL_TIMEOUT_S = 30.0
 
 
 class QueueSource:
-    """Pulls from a queue. Runs in the event loop.
-
-    Parameters
-    ----------
-    brokers
-        Where the queue's broker is.
-    """
+    """Pulls from a queue. Runs in the event loop."""
 
     def __init__(self, client: ClientInstance, brokers: GroupBrokers, queue: MessageQueue) -> None:
         self._client = client

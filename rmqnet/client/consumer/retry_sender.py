@@ -42,15 +42,7 @@ _RECONSUME_TIME, _MAX_RECONSUME_TIMES = "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
 
 
 class RetrySender:
-    """Sends messages to the group's retry topic; its coroutines run in the event loop.
-
-    Parameters
-    ----------
-    brokers
-        Brokers of the group's queues.
-    max_reconsume_times
-        How often a message is tried again; after that the broker puts it aside.
-    """
+    """Sends messages to the group's retry topic; its coroutines run in the event loop."""
 
     def __init__(
         self, client: ClientInstance, brokers: GroupBrokers, max_reconsume_times: int
@@ -69,11 +61,6 @@ class RetrySender:
         ----------
         delay_level
             When; 0: the broker chooses, -1: never, it goes to the dead letters.
-
-        Returns
-        -------
-        is_sent
-            False: nobody took it. It is to be tried again here.
         """
         if message.sys_flag & INNER_BATCH_FLAG:
             return await self.send_anew(message, delay_level)

@@ -63,8 +63,6 @@ def outgoing_message(
     ----------
     max_message_size
         Most bytes of the body before compression.
-    more_properties
-        For this time only; the message stays without them.
 
     Raises
     ------

@@ -30,8 +30,6 @@ class TopicPublishInfo:
     ----------
     queues
         At least one, in the order of the route.
-    start
-        What the turn begins after; random if not given.
     """
 
     def __init__(self, queues: Sequence[MessageQueue], start: int | None = None) -> None:

@@ -36,8 +36,6 @@ class Sending:
 
     Parameters
     ----------
-    retries
-        Further tries after the first.
     queue
         Where it must go; None: anywhere, or as the key says. No further try then.
     sharding_key

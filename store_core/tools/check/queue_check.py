@@ -48,11 +48,6 @@ class QueueCheck:
     """Takes the log's records in order, then looks at what is left in the queues.
 
     Memory: half a million rows, a few numbers a queue, and of batch queues 62 bytes a unit.
-
-    Parameters
-    ----------
-    dispatched_end
-        Records before it are in their queues, if all is well.
     """
 
     def __init__(

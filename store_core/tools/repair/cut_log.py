@@ -31,8 +31,6 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
 
     Parameters
     ----------
-    offset
-        Where a record of the log ends, after its beginning.
     clock
         Returns ms since the epoch.
 

@@ -88,9 +88,6 @@ def rebuild_index_in_place(
 
     Parameters
     ----------
-    config
-        ``max_hash_slot_num`` and ``max_index_num``, as the broker is configured; else those of the
-        present files, else RocketMQ's defaults.
     clock
         Returns the time in ms; it names the files.
     progress
@@ -128,12 +125,6 @@ def rebuild_queues_in_place(
 
     With extension units the old ones are taken away first and the new ones come last: a kill in
     between leaves queues without them, of which every filter lets all messages pass.
-
-    Parameters
-    ----------
-    accept_moved
-        Go on where messages get other queue offsets than consumers know, as after damaged parts
-        of the log.
 
     Raises
     ------

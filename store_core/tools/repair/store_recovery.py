@@ -47,15 +47,7 @@ _LOST = (Severity.DAMAGE, Severity.REPAIRABLE)
 
 @dataclass(frozen=True)
 class RecoveryResult:
-    """What recovery did to a store, or would do.
-
-    Attributes
-    ----------
-    index_dropped
-        Names of index files that are built again.
-    index_from_offset
-        From here on the log is indexed again; the end of the log where nothing is missing.
-    """
+    """What recovery did to a store, or would do."""
 
     log: LogRecovery
     index_dropped: tuple[str, ...] = ()
@@ -85,8 +77,6 @@ def recover_store(
         Returns ms since the epoch.
     progress
         Called with the bytes of the log done and all of them.
-    cut
-        Cut off readable records after damage (a copy stays below ``_cut``).
 
     Raises
     ------

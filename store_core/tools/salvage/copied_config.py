@@ -50,13 +50,7 @@ _MOST_QUEUES = 1024  # of a topic that has to be made up: a damaged queue id is 
 
 
 class ConfigFiles:
-    """Copies the configuration of a store beside another log.
-
-    Parameters
-    ----------
-    kept_queues
-        Queues without messages that stay as they are.
-    """
+    """Copies the configuration of a store beside another log."""
 
     def __init__(
         self,

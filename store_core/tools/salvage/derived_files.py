@@ -97,13 +97,7 @@ class DerivedFiles:
 
 
 class RecycledBlocks:
-    """Hands out as many blocks as there are at most in use at a time, then the first again.
-
-    Parameters
-    ----------
-    count
-        How many; what was in the block of as many calls before is lost.
-    """
+    """Hands out as many blocks as there are at most in use at a time, then the first again."""
 
     def __init__(self, count: int) -> None:
         self._blocks = [np.empty(0, np.uint8)] * count

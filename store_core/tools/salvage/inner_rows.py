@@ -49,8 +49,6 @@ class InnerRows:
     is_batch_topic
         Whether the queues of a topic are batch queues; None: it is not known, so they are if an
         inner batch comes.
-    has_light
-        Whether there are light queues; else what records say of them stays as it is.
     """
 
     def __init__(

@@ -210,8 +210,6 @@ class NewRecords:
 
     Parameters
     ----------
-    frames
-        Those of the old log; only rows that are ``ok``.
     rewritten
         Records that have other bytes, by row.
     new_block

@@ -24,12 +24,6 @@ class SalvageReport:
     ----------
     records, record_bytes
         Taken over; bytes in the new log.
-    corrected_times
-        Records whose store time could not be right: they got that of the record before.
-    kept_queues
-        Queues without messages that were copied, so that their next message gets the next offset.
-    notes
-        What else a person should know.
     """
 
     source: str
