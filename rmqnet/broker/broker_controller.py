@@ -17,7 +17,10 @@ from rmqnet.broker.clients.consumer_manager import ConsumerChanges, ConsumerMana
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools
-from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
+from rmqnet.broker.processor.admin_groups import AdminClients, AdminGroups
+from rmqnet.broker.processor.admin_offsets import AdminOffsets, AdminResets
+from rmqnet.broker.processor.admin_runtime import AdminRuntime, AdminTimers
+from rmqnet.broker.processor.admin_topics import AdminQueues, AdminTopics
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
 from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.access.acl_gate import AclGate
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.metrics.metrics_server import MetricsServer
+    from rmqnet.broker.processor.request_processor import RequestProcessor
     from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.remoting_server import RemotingServerConfig
@@ -51,7 +55,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PROCESSORS = (
+PROCESSORS: tuple[type[RequestProcessor], ...] = (
     SendMessageProcessor,
     SendBackProcessor,
     ReplyMessageProcessor,
@@ -61,7 +65,14 @@ _PROCESSORS = (
     EndTransactionProcessor,
     ClientManageProcessor,
     ConsumerManageProcessor,
-    AdminBrokerProcessor,
+    AdminTopics,
+    AdminGroups,
+    AdminClients,
+    AdminOffsets,
+    AdminResets,
+    AdminQueues,
+    AdminTimers,
+    AdminRuntime,
 )
 
 
@@ -186,7 +197,7 @@ class BrokerController:
             role.filters,
         )
         role.serve(broker)
-        for processor in _PROCESSORS:
+        for processor in PROCESSORS:
             processor(broker).register(self._server, self._pools)
         RefusedRequests(role.refusals).register(self._server)
         housekeeping = ClientHousekeeping(broker, self._pools.client)

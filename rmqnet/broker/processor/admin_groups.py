@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import body_of, json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.broker.processor.request_processor import answers
 from rmqnet.errors import RemotingError, RemotingTimeoutError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.config_ranges import check_count, check_group_ranges
@@ -33,33 +35,17 @@ from store_core.config.lenient_json import json_object
 from store_core.files.store_directory import StoreDirectory
 
 if TYPE_CHECKING:
-    from rmqnet.broker.broker import Broker
     from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
-    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.remoting.remoting_command import RemotingCommand
 
 _FORBIDDEN_TO_READ = 1
 logger = logging.getLogger(__name__)
 
 
-class AdminGroups:
+class AdminGroups(AdminProcessor):
     """Makes, changes, deletes and describes consumer groups."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_all,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.forbid,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
-        }
-
+    @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update(self, request: RemotingCommand) -> RemotingCommand:
         """Make or change a group (200)."""
         with body_of(request) as data:
@@ -67,6 +53,7 @@ class AdminGroups:
         self._broker.groups.update(*change)
         return success(request)
 
+    @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_all(self, request: RemotingCommand) -> RemotingCommand:
         """Make or change several groups (225)."""
         with body_of(request) as data:
@@ -76,12 +63,14 @@ class AdminGroups:
         self._broker.groups.update_all(changes)
         return success(request)
 
+    @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
         """Return all groups (201), for slaves, too."""
         groups = self._broker.groups.to_json()
         header = GetAllSubscriptionGroupResponseHeader(len(groups["subscriptionGroupTable"]))
         return json_answer(request, groups, header)
 
+    @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def config(self, request: RemotingCommand) -> RemotingCommand:
         """Return one group, made if that is allowed (352)."""
         group = decode_header(GetSubscriptionGroupConfigRequestHeader, request.ext_fields).group
@@ -92,6 +81,7 @@ class AdminGroups:
             raise RefusedError(refusal, "No group in this broker")
         return json_answer(request, found)
 
+    @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def delete(self, request: RemotingCommand) -> RemotingCommand:
         """Delete a group, and if that is wanted where it is in its queues (207)."""
         header = decode_header(DeleteSubscriptionGroupRequestHeader, request.ext_fields)
@@ -100,6 +90,7 @@ class AdminGroups:
             self._broker.offsets.remove_group(header.group_name)
         return success(request)
 
+    @answers(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     def forbid(self, request: RemotingCommand) -> RemotingCommand:
         """Say, or decide, whether a group may read a topic (353)."""
         header = decode_header(UpdateGroupForbiddenRequestHeader, request.ext_fields)
@@ -112,6 +103,7 @@ class AdminGroups:
         is_readable = not groups.forbidden(group, topic) & _FORBIDDEN_TO_READ
         return json_answer(request, {"group": group, "readable": is_readable, "topic": topic})
 
+    @answers(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def request_modes(self, request: RemotingCommand) -> RemotingCommand:
         """Return which groups pop messages (402), for slaves: as the file has it, if there is one.
 
@@ -130,23 +122,10 @@ class AdminGroups:
         return config, item
 
 
-class AdminClients:
+class AdminClients(AdminProcessor):
     """Describes clients, and hands them what administrators ask of them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-        }
-
+    @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, request: RemotingCommand) -> RemotingCommand:
         """Return the members of a group and what they want (203)."""
         header = decode_header(GetConsumerConnectionListRequestHeader, request.ext_fields)
@@ -164,6 +143,7 @@ class AdminClients:
         }
         return json_answer(request, data)
 
+    @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, request: RemotingCommand) -> RemotingCommand:
         """Return the members of a group of producers (204)."""
         header = decode_header(GetProducerConnectionListRequestHeader, request.ext_fields)
@@ -173,12 +153,14 @@ class AdminClients:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, remark)
         return json_answer(request, {"connectionSet": _connections(members)})
 
+    @answers(RequestCode.GET_ALL_PRODUCER_INFO)
     def all_producers(self, request: RemotingCommand) -> RemotingCommand:
         """Return all producers by group (328)."""
         groups = self._broker.producers.all()
         data = {group: [_producer(each) for each in clients] for group, clients in groups.items()}
         return json_answer(request, {"data": data})
 
+    @answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def consumer_status(self, request: RemotingCommand) -> RemotingCommand:
         """Return how far the members of a group themselves say they are (223)."""
         header = decode_header(GetConsumerStatusRequestHeader, request.ext_fields)
@@ -194,11 +176,13 @@ class AdminClients:
                     table[client.client_id] = offsets
         return json_answer(request, {"consumerTable": table})
 
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def running_info(self, request: RemotingCommand) -> RemotingCommand:
         """Return what a consumer says that it does (307)."""
         header = decode_header(GetConsumerRunningInfoRequestHeader, request.ext_fields)
         return self._call(request, header.consumer_group, header.client_id)
 
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     def consume_directly(self, request: RemotingCommand) -> RemotingCommand:
         """Have a consumer consume one message now (309)."""
         header = decode_header(ConsumeMessageDirectlyResultRequestHeader, request.ext_fields)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.admin_topics import known_topic, queue_of
 from rmqnet.broker.processor.bodies import json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.broker.processor.request_processor import answers
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.client.admin_results import QueueConsumption
 from rmqnet.client.queue_json import queue_json
@@ -29,8 +31,6 @@ from store_core.files.store_directory import StoreDirectory
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.remoting.remoting_command import RemotingCommand
     from store_core.config.config_files import TopicConfig
@@ -39,30 +39,15 @@ _TOPIC_SEPARATOR = ";"
 _ALL_QUEUES = -1
 
 
-class AdminOffsets:
+class AdminOffsets(AdminProcessor):
     """Describes how far groups are."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
-        }
-
+    @answers(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def all_offsets(self, request: RemotingCommand) -> RemotingCommand:
         """Return all offsets of groups (43)."""
         return json_answer(request, self._broker.offsets.to_json())
 
+    @answers(RequestCode.GET_ALL_DELAY_OFFSET)
     def delay_offsets(self, request: RemotingCommand) -> RemotingCommand:
         """Return how far the delivery of each delay level is (45)."""
         delays = self._broker.delays
@@ -73,6 +58,7 @@ class AdminOffsets:
             offsets = delays.offsets
         return json_answer(request, {"offsetTable": dict(sorted(offsets.items()))})
 
+    @answers(RequestCode.GET_CONSUME_STATS)
     def consume_stats(self, request: RemotingCommand) -> RemotingCommand:
         """Return how far a group is in each queue (208)."""
         header = decode_header(GetConsumeStatsRequestHeader, request.ext_fields)
@@ -81,6 +67,7 @@ class AdminOffsets:
             table.update(self._consumption(header.consumer_group, topic))
         return json_answer(request, {"offsetTable": _json_table(table)})
 
+    @answers(RequestCode.GET_BROKER_CONSUME_STATS)
     def broker_consume_stats(self, request: RemotingCommand) -> RemotingCommand:
         """Return how far all groups are in all their topics (317)."""
         is_order = decode_header(GetConsumeStatsInBrokerHeader, request.ext_fields).is_order
@@ -98,6 +85,7 @@ class AdminOffsets:
         data = {"brokerAddr": address, "consumeStatsList": found, "totalDiff": total}
         return json_answer(request, data)
 
+    @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def groups_of_topic(self, request: RemotingCommand) -> RemotingCommand:
         """Name the groups that read a topic, or have read it (300)."""
         topic = decode_header(QueryTopicConsumeByWhoRequestHeader, request.ext_fields).topic
@@ -105,11 +93,13 @@ class AdminOffsets:
         groups = broker.consumers.groups_of_topic(topic) | broker.offsets.groups_of(topic)
         return json_answer(request, {"groupList": sorted(groups)})
 
+    @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics_of_group(self, request: RemotingCommand) -> RemotingCommand:
         """Name the topics of which a group has offsets (343)."""
         group = decode_header(QueryTopicsByConsumerRequestHeader, request.ext_fields).group
         return json_answer(request, {"topicList": sorted(self._broker.offsets.topics_of(group))})
 
+    @answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription(self, request: RemotingCommand) -> RemotingCommand:
         """Return what a group wants of a topic now (345)."""
         header = decode_header(QuerySubscriptionByConsumerRequestHeader, request.ext_fields)
@@ -120,6 +110,7 @@ class AdminOffsets:
             data["subscriptionData"] = found.to_json()
         return json_answer(request, data)
 
+    @answers(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def time_span(self, request: RemotingCommand) -> RemotingCommand:
         """Return the times of a topic's messages, and where a group is among them (303)."""
         header = decode_header(QueryConsumeTimeSpanRequestHeader, request.ext_fields)
@@ -130,6 +121,7 @@ class AdminOffsets:
         ]
         return json_answer(request, {"consumeTimeSpanSet": spans})
 
+    @answers(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, request: RemotingCommand) -> RemotingCommand:
         """Let a group go on where another is (314)."""
         header = decode_header(CloneGroupOffsetRequestHeader, request.ext_fields)
@@ -196,16 +188,10 @@ def _json_table(table: dict[MessageQueue, QueueConsumption]) -> dict[MessageQueu
     return {queue: config_json(each) for queue, each in table.items()}
 
 
-class AdminResets:
+class AdminResets(AdminProcessor):
     """Sets groups to other offsets, as ``useServerSideResetOffset`` says: itself, or by members."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
-
+    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset(self, request: RemotingCommand) -> RemotingCommand:
         """Have a group go on elsewhere (222)."""
         header = decode_header(ResetOffsetRequestHeader, request.ext_fields)

@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqnet.broker.broker_config import config_text, parse_config_text
+from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
+from rmqnet.broker.processor.request_processor import answers
 from rmqnet.remoting.codes import V5_3_3, RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
-    from rmqnet.broker.processor.bodies import AdminHandler
 
 logger = logging.getLogger(__name__)
 _LIVE_STORE_KEYS = (
@@ -53,27 +53,15 @@ _KIB = 1024
 _UNITS = "KMGTPE"
 
 
-class AdminRuntime:
+class AdminRuntime(AdminProcessor):
     """Describes the broker, and changes its settings."""
 
-    def __init__(self, broker: Broker, pools: Pools) -> None:
-        self._broker = broker
-        self._pools = pools
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
         self._lock = threading.Lock()
         self._version = DataVersion(timestamp=broker.clock())
 
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {
-            RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
-            RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
-            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_segments,
-        }
-
+    @answers(RequestCode.UPDATE_BROKER_CONFIG)
     def update_config(self, request: RemotingCommand) -> RemotingCommand:
         """Change settings, of this run only (25); values that RocketMQ cannot parse are ignored."""
         properties = _parsed(parse_config_text(request.body.decode()))
@@ -94,13 +82,15 @@ class AdminRuntime:
             broker.topics.touch()
         return success(request)
 
+    @answers(RequestCode.GET_BROKER_CONFIG)
     def config(self, request: RemotingCommand) -> RemotingCommand:
         """Return all settings (26)."""
         version = json.dumps(self._version.to_json(), separators=(",", ":"))
         body = config_text(self._broker.config, self._broker.store.config).encode()
         header = GetBrokerConfigResponseHeader(version)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, header, body)
+        return success(request, header, body)
 
+    @answers(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: RemotingCommand) -> RemotingCommand:
         """Return figures (28)."""
         broker = self._broker
@@ -121,6 +111,7 @@ class AdminRuntime:
         }
         return json_answer(request, {"table": table})
 
+    @answers(RequestCode.VIEW_BROKER_STATS_DATA)
     def stats_data(self, request: RemotingCommand) -> RemotingCommand:
         """Return what was counted of a topic or group in the last minute, hour and day (315)."""
         header = decode_header(ViewBrokerStatsDataRequestHeader, request.ext_fields)
@@ -131,15 +122,18 @@ class AdminRuntime:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, remark)
         return json_answer(request, data)
 
+    @answers(RequestCode.GET_BROKER_HA_STATUS)
     def ha_status(self, request: RemotingCommand) -> RemotingCommand:
         """Return how far the slaves are, or the master that this one follows (907)."""
         return json_answer(request, self._broker.ha_status())
 
+    @answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     def clean_queues(self, request: RemotingCommand) -> RemotingCommand:
         """Delete files of queues whose messages are gone (306)."""
         open_store(self._broker).services.clean_consume_queue.run_once()
         return success(request)
 
+    @answers(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def delete_segments(self, request: RemotingCommand) -> RemotingCommand:
         """Delete expired segments of the log soon, at whichever hour (329)."""
         open_store(self._broker).services.clean_commit_log.execute_delete_files_manually()
@@ -241,19 +235,10 @@ def _capacity(path: str) -> str:
     return f"Total : {human_bytes(usage.total)}, Free : {human_bytes(usage.free)}."
 
 
-class AdminTimers:
+class AdminTimers(AdminProcessor):
     """Describes how far the timer is, as it was saved last."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {
-            RequestCode.GET_TIMER_CHECK_POINT: self.checkpoint,
-            RequestCode.GET_TIMER_METRICS: self.metrics,
-        }
-
+    @answers(RequestCode.GET_TIMER_CHECK_POINT)
     def checkpoint(self, request: RemotingCommand) -> RemotingCommand:
         """Return how far the timer is (60)."""
         directory, size = StoreDirectory(self._broker.topics.root), TIMER_CHECKPOINT.size
@@ -261,8 +246,9 @@ class AdminTimers:
         data = directory.read_head(path, size)
         if data is None or len(data) < size:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=data)
+        return success(request, body=data)
 
+    @answers(RequestCode.GET_TIMER_METRICS)
     def metrics(self, request: RemotingCommand) -> RemotingCommand:
         """Return how many messages of each topic wait (61): they are not counted by topic."""
         return json_answer(request, {"dataVersion": DataVersion().to_json(), "timingCount": {}})

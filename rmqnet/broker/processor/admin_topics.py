@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import body_of, json_answer, success
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.broker.processor.queue_offsets import queue_begin
+from rmqnet.broker.processor.request_processor import answers
 from rmqnet.broker.state.attributes import MESSAGE_TYPE_ATTRIBUTE, parse_attribute_changes
 from rmqnet.client.admin_results import QueueStats
 from rmqnet.client.message_queue import MessageQueue
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.processor.bodies import AdminHandler
     from rmqnet.remoting.remoting_command import RemotingCommand
     from store_core.queue.readable_queue import ReadableQueue
 
@@ -43,25 +44,10 @@ _POP_RETRY_SEPARATORS = ("+", "_")  # of releases from 5.1.4 on, and before
 _MOST_UNITS = 10_000
 
 
-class AdminTopics:
+class AdminTopics(AdminProcessor):
     """Makes, changes, deletes and describes topics."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_all,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
-            RequestCode.GET_TOPIC_CONFIG: self.config,
-            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
-        }
-
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def update(self, request: RemotingCommand) -> RemotingCommand:
         """Make or change a topic (17)."""
         header = decode_header(CreateTopicRequestHeader, request.ext_fields)
@@ -82,6 +68,7 @@ class AdminTopics:
             self._broker.topics.update(config, changes)
         return success(request)
 
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     def update_all(self, request: RemotingCommand) -> RemotingCommand:
         """Make or change several topics (18)."""
         with body_of(request) as data:
@@ -97,6 +84,7 @@ class AdminTopics:
         self._broker.topics.update_all((config, config.attributes) for config in configs)
         return success(request)
 
+    @answers(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
         """Return all topics (21), for slaves, too."""
         # There are no static topics: the version of their table never changes.
@@ -109,6 +97,7 @@ class AdminTopics:
         header = GetAllTopicConfigResponseHeader(len(topics["topicConfigTable"]))
         return json_answer(request, {**topics, **mapping}, header)
 
+    @answers(RequestCode.GET_TOPIC_CONFIG)
     def config(self, request: RemotingCommand) -> RemotingCommand:
         """Return one topic (351)."""
         header = decode_header(GetTopicConfigRequestHeader, request.ext_fields)
@@ -118,6 +107,7 @@ class AdminTopics:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, remark)
         return json_answer(request, config_json(config))
 
+    @answers(RequestCode.GET_TOPIC_STATS_INFO)
     def stats(self, request: RemotingCommand) -> RemotingCommand:
         """Return offsets and times of a topic's queues (202)."""
         topic = decode_header(GetTopicStatsInfoRequestHeader, request.ext_fields).topic
@@ -130,6 +120,7 @@ class AdminTopics:
         }
         return json_answer(request, {"offsetTable": table})
 
+    @answers(RequestCode.DELETE_TOPIC_IN_BROKER)
     def delete(self, request: RemotingCommand) -> RemotingCommand:
         """Delete a topic and its queues (215)."""
         topic = decode_header(DeleteTopicRequestHeader, request.ext_fields).topic
@@ -141,10 +132,12 @@ class AdminTopics:
             self._delete(name)
         return success(request)
 
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, request: RemotingCommand) -> RemotingCommand:
         """Name the broker's own topics (305)."""
         return json_answer(request, {"topicList": self._broker.topics.system_topics()})
 
+    @answers(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_unused(self, request: RemotingCommand) -> RemotingCommand:
         """Delete the queues of topics that are not there any more (316)."""
         broker, written = self._broker, open_store(self._broker)
@@ -211,16 +204,10 @@ def queue_of(broker: Broker, topic: str, queue_id: int) -> MessageQueue:
     return MessageQueue(topic, broker.config.broker_name, queue_id)
 
 
-class AdminQueues:
+class AdminQueues(AdminProcessor):
     """Shows what queues hold."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def handlers(self) -> dict[RequestCode, AdminHandler]:
-        """Return what works on which requests."""
-        return {RequestCode.QUERY_CONSUME_QUEUE: self.units}
-
+    @answers(RequestCode.QUERY_CONSUME_QUEUE)
     def units(self, request: RemotingCommand) -> RemotingCommand:
         """Return units of a queue, and what a group wants of them (321)."""
         header = decode_header(QueryConsumeQueueRequestHeader, request.ext_fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from rmqnet.client.queue_json import to_queue_json
 from rmqnet.errors import RemotingFormatError
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmqnet.remoting.header_fields import Header
-
-AdminHandler = Callable[[RemotingCommand], RemotingCommand]
 
 
 @contextmanager
@@ -39,13 +37,14 @@ def json_answer(
     request: RemotingCommand, value: Any, header: Header | None = None
 ) -> RemotingCommand:
     """Return the answer of success whose body is JSON; keys may be queues or whole numbers."""
-    body = to_queue_json(value).encode()
+    return success(request, header, to_queue_json(value).encode())
+
+
+def success(
+    request: RemotingCommand, header: Header | None = None, body: bytes = b""
+) -> RemotingCommand:
+    """Return the answer of success; without header and body it says nothing else."""
     return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, header, body)
-
-
-def success(request: RemotingCommand) -> RemotingCommand:
-    """Return the answer of success that says nothing else."""
-    return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
 
 def refusal(request: RemotingCommand, code: ResponseCode, remark: str) -> RemotingCommand:

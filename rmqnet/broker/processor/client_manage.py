@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
 from rmqnet.broker.clients.client_housekeeping import forget_client
 from rmqnet.broker.processor.bodies import body_of, refusal, success
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.client.heartbeat_data import TAG, ConsumeType, parse_heartbeat, parse_subscription
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -27,9 +28,7 @@ from store_core.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
     from rmqnet.client.heartbeat_data import ConsumerData, HeartbeatData
-    from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
     from store_core.config.config_files import SubscriptionGroupConfig
 
@@ -37,23 +36,17 @@ _UNIT_SUBSCRIPTION_FLAG = 2  # of a topic (``TopicSysFlag``)
 _SQL_DIALECT = 5
 
 
-class ClientManageProcessor:
+class ClientManageProcessor(RequestProcessor):
     """Takes clients into groups and lets them go."""
 
+    pool = "heartbeat"
+
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._lock = threading.Lock()
         self._fingerprints: dict[str, int] = {}
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Have the server bring the requests."""
-        for code, handler in (
-            (RequestCode.HEART_BEAT, self.heartbeat),
-            (RequestCode.UNREGISTER_CLIENT, self.unregister_client),
-            (RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config),
-        ):
-            server.register([code], handler, pools.heartbeat)
-
+    @answers(RequestCode.HEART_BEAT, with_client=True)
     def heartbeat(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Note the groups of a client (34)."""
         try:
@@ -73,8 +66,9 @@ class ClientManageProcessor:
         header = HeartbeatResponseHeader(
             is_support_heart_beat_v2=True, is_sub_change=is_changed or not data.fingerprint
         )
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, header=header)
+        return success(request, header)
 
+    @answers(RequestCode.UNREGISTER_CLIENT, with_client=True)
     def unregister_client(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -93,11 +87,9 @@ class ClientManageProcessor:
             broker.consumers.unregister(group, connection, is_notifying=is_notifying)
         return success(request)
 
-    def check_client_config(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.CHECK_CLIENT_CONFIG)
+    def check_client_config(self, request: RemotingCommand) -> RemotingCommand:
         """Say whether an expression of a subscription is understood (46)."""
-        del connection
         with body_of(request) as data:
             found = json_object(data.get("subscriptionData"), "subscriptionData")
             subscription = parse_subscription(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.bodies import body_of, json_answer, refusal, success
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.client.queue_json import queue_json, queue_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -22,35 +23,18 @@ from rmqnet.remoting.headers import (
 from rmqnet.remoting.remoting_command import RemotingCommand
 
 if TYPE_CHECKING:
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
     from rmqnet.client.message_queue import MessageQueue
-    from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
 
 
-class ConsumerManageProcessor:
+class ConsumerManageProcessor(RequestProcessor):
     """Answers the members of consumer groups."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "client"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Have the server bring the requests."""
-        for code, handler in (
-            (RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset),
-            (RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset),
-            (RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list),
-            (RequestCode.LOCK_BATCH_MQ, self.lock_queues),
-            (RequestCode.UNLOCK_BATCH_MQ, self.unlock_queues),
-        ):
-            server.register([code], handler, pools.client)
-
-    def query_consumer_offset(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.QUERY_CONSUMER_OFFSET)
+    def query_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
         """Say where a group goes on in a queue (14)."""
-        del connection
         header = decode_header(QueryConsumerOffsetRequestHeader, request.ext_fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._broker.offsets.query(group, topic, queue_id)
@@ -62,9 +46,9 @@ class ConsumerManageProcessor:
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 return refusal(request, ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
-        answer = QueryConsumerOffsetResponseHeader(offset)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, header=answer)
+        return success(request, QueryConsumerOffsetResponseHeader(offset))
 
+    @answers(RequestCode.UPDATE_CONSUMER_OFFSET, with_client=True)
     def update_consumer_offset(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -89,11 +73,9 @@ class ConsumerManageProcessor:
         broker.offsets.commit(group, topic, queue_id, header.commit_offset, address)
         return success(request)
 
-    def consumer_list(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    def consumer_list(self, request: RemotingCommand) -> RemotingCommand:
         """Name the members of a group (38)."""
-        del connection
         header = decode_header(GetConsumerListByGroupRequestHeader, request.ext_fields)
         info = self._broker.consumers.group_info(header.consumer_group)
         ids = [] if info is None else info.client_ids
@@ -102,20 +84,16 @@ class ConsumerManageProcessor:
             return refusal(request, ResponseCode.SYSTEM_ERROR, remark)
         return json_answer(request, {"consumerIdList": ids})
 
-    def lock_queues(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.LOCK_BATCH_MQ)
+    def lock_queues(self, request: RemotingCommand) -> RemotingCommand:
         """Lock queues for a member of a group (41)."""
-        del connection
         group, client_id, queues = _locks_of(request)
         locked = self._broker.locks.lock(group, queues, client_id)
         return json_answer(request, {"lockOKMQSet": [queue_json(each) for each in sorted(locked)]})
 
-    def unlock_queues(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.UNLOCK_BATCH_MQ)
+    def unlock_queues(self, request: RemotingCommand) -> RemotingCommand:
         """Give up the locks of a member (42)."""
-        del connection
         group, client_id, queues = _locks_of(request)
         self._broker.locks.unlock(group, queues, client_id)
         return success(request)

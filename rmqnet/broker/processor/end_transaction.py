@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import EndTransactionRequestHeader
@@ -20,9 +21,6 @@ from store_core.transaction.end_results import EndStatus
 from store_core.transaction_forms import TransactionState
 
 if TYPE_CHECKING:
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
-    from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
 
 _STATES = {
@@ -44,16 +42,12 @@ class RequestedHalf(NamedTuple):
     commit_log_offset: int
 
 
-class EndTransactionProcessor:
+class EndTransactionProcessor(RequestProcessor):
     """Commits and rolls back as producers say."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "transaction"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take the requests of producers."""
-        server.register((RequestCode.END_TRANSACTION,), self.process, pools.transaction)
-
+    @answers(RequestCode.END_TRANSACTION, with_client=True)
     def process(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:

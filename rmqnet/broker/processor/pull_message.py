@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
 from rmqnet.broker.processor.pull_advice import Advice, advise
 from rmqnet.broker.processor.refused_requests import REJECTED
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.broker.pull_request_hold import PullRequestHold
 from rmqnet.client.heartbeat_data import TAG, SubscriptionData
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from rmqnet.broker.pull_request_hold import HeldPull
     from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
-    from rmqnet.remoting.worker_pool import WorkerPool
     from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
     from store_core.filter.message_filter import AnyFilter
 
@@ -103,30 +103,27 @@ class AllowedPull:
         return bool(self.header.sys_flag & _SUSPEND_FLAG) and not self.request.is_oneway
 
 
-class PullMessageProcessor:
+class PullMessageProcessor(RequestProcessor):
     """Answers pulls, and keeps those that wait."""
 
+    pool = "pull"
+
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._pool: WorkerPool | None = None
+        super().__init__(broker)
         self.holds = broker.holds = PullRequestHold(self._resume_soon, broker.clock, _MAX_HELD)
 
     def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take the requests of consumers."""
-        self._pool = pools.pull
-        codes = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-        server.register(codes, self.process, pools.pull)
+        """Have the server bring the requests, and tell of clients that go."""
+        super().register(server, pools)
         server.on_close(self._forget)
 
+    @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, with_client=True)
     def process(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:
         """Return messages from an offset on; None: the client waits for some."""
         header = decode_header(PullMessageRequestHeader, request.ext_fields)
-        try:
-            pull = self._allowed(connection, request, header)
-        except RefusedError as err:
-            return err.answer_to(request)
+        pull = self._allowed(connection, request, header)
         try:
             return self._answer(pull)
         except StoreError as err:
@@ -369,7 +366,7 @@ class PullMessageProcessor:
         """Have pulls look again, a few in one thread: each thread that is woken costs more."""
         for at in range(0, len(held), _RESUMED_AT_ONCE):
             part = held[at : at + _RESUMED_AT_ONCE]
-            if self._pool is None or not self._pool.submit(functools.partial(self._resume, part)):
+            if not self._pools.pull.submit(functools.partial(self._resume, part)):
                 self._refuse_busy(part)
 
     def _refuse_busy(self, held: list[HeldPull]) -> None:

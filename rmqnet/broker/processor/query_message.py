@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqnet.broker.processor.bodies import success
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -19,30 +21,20 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
-    from rmqnet.remoting.remoting_server import RemotingServer
-    from rmqnet.remoting.server_connection import ServerConnection
     from store_core.message import Message
 
 
-class QueryMessageProcessor:
+class QueryMessageProcessor(RequestProcessor):
     """Answers with stored records."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "query"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take queries."""
-        server.register((RequestCode.QUERY_MESSAGE,), self.query, pools.query)
-        server.register((RequestCode.VIEW_MESSAGE_BY_ID,), self.view, pools.query)
-
-    def query(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.QUERY_MESSAGE)
+    def query(self, request: RemotingCommand) -> RemotingCommand:
         """Return the messages of a topic with a key, or a tag, in a range of time.
 
         ``lastKey`` counts for indexes in RocksDB only, as in RocketMQ: files have no pages.
         """
-        del connection
         header = decode_header(QueryMessageRequestHeader, request.ext_fields)
         most, index_type = header.max_num, header.index_type
         store = self._broker.store
@@ -65,17 +57,17 @@ class QueryMessageProcessor:
             return RemotingCommand.response_to(
                 request, ResponseCode.QUERY_NOT_FOUND, remark, answer
             )
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer, body)
+        return success(request, answer, body)
 
-    def view(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.VIEW_MESSAGE_BY_ID)
+    def view(self, request: RemotingCommand) -> RemotingCommand:
         """Return the message whose record begins at an offset of the log."""
-        del connection
         header = decode_header(ViewMessageRequestHeader, request.ext_fields)
         record = self._broker.store.look_record(header.offset)
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"
             return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=record)
+        return success(request, body=record)
 
     def _records(self, messages: Iterable[Message]) -> bytes:
         """Return the records of messages; those of one inner batch have one."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.broker.processor.bodies import success
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
     GetEarliestMsgStoretimeRequestHeader,
@@ -24,68 +26,46 @@ from store_core.queue.readable_queue import LOWER, UPPER
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
-    from rmqnet.remoting.remoting_server import RemotingServer
-    from rmqnet.remoting.server_connection import ServerConnection
 
 
-class QueueOffsetProcessor:
+class QueueOffsetProcessor(RequestProcessor):
     """Answers where queues begin and end, and what lies where in time."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "admin"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take the requests."""
-        for code, handler in (
-            (RequestCode.GET_MAX_OFFSET, self.max_offset),
-            (RequestCode.GET_MIN_OFFSET, self.min_offset),
-            (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset),
-            (RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest_time),
-        ):
-            server.register((code,), handler, pools.admin)
-
-    def max_offset(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_MAX_OFFSET)
+    def max_offset(self, request: RemotingCommand) -> RemotingCommand:
         """Return the end of a queue; 0 of one that was never written."""
-        del connection
         header = decode_header(GetMaxOffsetRequestHeader, request.ext_fields)
         offset = self._broker.dispatched_store.get_max_offset_in_queue(
             header.topic, header.queue_id
         )
-        answer = GetMaxOffsetResponseHeader(offset)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+        return success(request, GetMaxOffsetResponseHeader(offset))
 
-    def min_offset(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_MIN_OFFSET)
+    def min_offset(self, request: RemotingCommand) -> RemotingCommand:
         """Return the begin of a queue; of one that was never written 0, or -1 of batches."""
-        del connection
         header = decode_header(GetMinOffsetRequestHeader, request.ext_fields)
         offset = queue_begin(self._broker, header.topic, header.queue_id)
-        answer = GetMinOffsetResponseHeader(offset)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+        return success(request, GetMinOffsetResponseHeader(offset))
 
-    def search_offset(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
+    def search_offset(self, request: RemotingCommand) -> RemotingCommand:
         """Return the offset at a time."""
-        del connection
         header = decode_header(SearchOffsetRequestHeader, request.ext_fields)
         # As RocketMQ: what is no name of a boundary is the lower one.
         boundary = UPPER if (header.boundary_type or "").lower() == UPPER else LOWER
         offset = self._broker.dispatched_store.get_offset_in_queue_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
         )
-        answer = SearchOffsetResponseHeader(offset)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+        return success(request, SearchOffsetResponseHeader(offset))
 
-    def earliest_time(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand:
+    @answers(RequestCode.GET_EARLIEST_MSG_STORETIME)
+    def earliest_time(self, request: RemotingCommand) -> RemotingCommand:
         """Return the store time of the first message of a queue, ms; -1 without one."""
-        del connection
         header = decode_header(GetEarliestMsgStoretimeRequestHeader, request.ext_fields)
         time_ms = self._broker.store.get_earliest_message_time(header.topic, header.queue_id)
-        answer = GetEarliestMsgStoretimeResponseHeader(time_ms)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+        return success(request, GetEarliestMsgStoretimeResponseHeader(time_ms))
 
 
 def queue_begin(broker: Broker, topic: str, queue_id: int) -> int:

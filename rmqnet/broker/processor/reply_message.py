@@ -8,10 +8,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.message_checks import RefusedError, sendable_topic
+from rmqnet.broker.processor.bodies import success
+from rmqnet.broker.processor.message_checks import sendable_topic
+from rmqnet.broker.processor.refused_requests import REPLIES
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.broker.processor.send_message import send_header
 from rmqnet.errors import RemotingError
-from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import ReplyMessageRequestHeader, SendMessageResponseHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.java_hash_map import hash_map_string
@@ -19,42 +22,29 @@ from store_core.codec.properties import string_to_properties
 from store_core.message import Message
 
 if TYPE_CHECKING:
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
     from rmqnet.remoting.headers import SendMessageRequestHeader
-    from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
 
 PROPERTY_REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 _PROPERTY_PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 _ANSWER_S = 10.0
-_CODES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
-class ReplyMessageProcessor:
+class ReplyMessageProcessor(RequestProcessor):
     """Brings replies to the clients that wait for them, then stores them."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "reply"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take the requests of repliers."""
-        server.register(_CODES, self.process, pools.reply)
-
-    def process(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand | None:
+    @answers(*REPLIES, with_client=True)
+    def process(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Bring the reply, and answer whether it arrived."""
         header = send_header(request)
-        try:
-            topic = sendable_topic(self._broker, header, connection.address)
-            queue_id = header.queue_id
-            if queue_id < 0:
-                queue_id = random.randrange(max(topic.write_queue_nums, 1))
-            fault = self._push(connection, header, request.body)
-            self._store(connection, header, queue_id, request.body)
-        except RefusedError as err:
-            return err.answer_to(request)
+        topic = sendable_topic(self._broker, header, connection.address)
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = random.randrange(max(topic.write_queue_nums, 1))
+        fault = self._push(connection, header, request.body)
+        self._store(connection, header, queue_id, request.body)
         if fault:
             return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, fault)
         config = self._broker.config
@@ -62,7 +52,7 @@ class ReplyMessageProcessor:
         answer = SendMessageResponseHeader(
             "0", queue_id, 0, msg_region=config.region_id, trace_on=config.trace_on
         )
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, answer)
+        return success(request, answer)
 
     def _push(
         self, connection: ServerConnection, header: SendMessageRequestHeader, body: bytes

@@ -8,11 +8,13 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from rmqnet.broker.processor.bodies import success
 from rmqnet.broker.processor.message_checks import (
     PERM_WRITE,
     UNIT_SUB_FLAG,
     RefusedError,
 )
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import ConsumerSendMsgBackRequestHeader
@@ -24,10 +26,6 @@ from store_core.results import PutMessageStatus
 from store_core.topics import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
 
 if TYPE_CHECKING:
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
-    from rmqnet.remoting.remoting_server import RemotingServer
-    from rmqnet.remoting.server_connection import ServerConnection
     from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
 
 _V3_4_9 = 121
@@ -35,27 +33,17 @@ _FIRST_LEVEL = 3
 _PROPERTY_WAIT = "WAIT"
 
 
-class SendBackProcessor:
+class SendBackProcessor(RequestProcessor):
     """Puts messages that a consumer was not done with to its group's retry topic."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "send"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take the requests of consumers."""
-        server.register((RequestCode.CONSUMER_SEND_MSG_BACK,), self.process, pools.send)
-
-    def process(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand | None:
+    @answers(RequestCode.CONSUMER_SEND_MSG_BACK)
+    def process(self, request: RemotingCommand) -> RemotingCommand:
         """Put the message that lies at an offset of the log once more."""
-        del connection
         header = decode_header(ConsumerSendMsgBackRequestHeader, request.ext_fields)
-        try:
-            self._send_back(header, request.version)
-        except RefusedError as err:
-            return err.answer_to(request)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+        self._send_back(header, request.version)
+        return success(request)
 
     def _send_back(self, header: ConsumerSendMsgBackRequestHeader, version: int) -> None:
         group = self._group(header.group)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.metrics.traffic import message_type
 from rmqnet.broker.processor.message_checks import RefusedError, sendable_topic
+from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -40,9 +41,6 @@ from store_core.results import PutMessageStatus
 from store_core.topics import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rmqnet.broker.broker import Broker
-    from rmqnet.broker.pools import Pools
-    from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
     from store_core.config.config_files import TopicConfig
     from store_core.results import PutMessageResult
@@ -82,31 +80,26 @@ def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
     return decode_header(_HEADERS.get(request.code, SendMessageRequestHeaderV2), request.ext_fields)
 
 
-class SendMessageProcessor:
+class SendMessageProcessor(RequestProcessor):
     """Puts what producers send."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    pool = "send"
 
-    def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Take the requests of producers."""
-        server.register(_CODES, self.process, pools.send)
-
-    def process(
-        self, connection: ServerConnection, request: RemotingCommand
-    ) -> RemotingCommand | None:
+    @answers(*_CODES, with_client=True)
+    def process(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Put a message or a batch, and return where it lies."""
         header = send_header(request)
-        try:
-            self._check_time()
-            topic = sendable_topic(self._broker, header, connection.address)
-            if header.batch:
-                return self._send_batch(connection, request, header, topic)
-            return self._send(connection, request, header, topic)
-        except RefusedError as err:
-            response = err.answer_to(request)
-            response.ext_fields.update(self._region_fields())
-            return response
+        self._check_time()
+        topic = sendable_topic(self._broker, header, connection.address)
+        if header.batch:
+            return self._send_batch(connection, request, header, topic)
+        return self._send(connection, request, header, topic)
+
+    def _refusal(self, err: RefusedError, request: RemotingCommand) -> RemotingCommand:
+        response, config = super()._refusal(err, request), self._broker.config
+        response.ext_fields[PROPERTY_MSG_REGION] = config.region_id
+        response.ext_fields[PROPERTY_TRACE_SWITCH] = _truth(config.trace_on)
+        return response
 
     def _check_time(self) -> None:
         begin = self._broker.config.start_accept_send_request_time_stamp
@@ -296,13 +289,6 @@ class SendMessageProcessor:
             trace_on=config.trace_on,
         )
         return RemotingCommand.response_to(request, code, None, header)
-
-    def _region_fields(self) -> dict[str, str]:
-        config = self._broker.config
-        return {
-            PROPERTY_MSG_REGION: config.region_id,
-            PROPERTY_TRACE_SWITCH: _truth(config.trace_on),
-        }
 
 
 def _queue_of(header: SendMessageRequestHeader, topic: TopicConfig) -> int:

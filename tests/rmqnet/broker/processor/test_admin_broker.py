@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from rmqnet.broker.broker_controller import PROCESSORS
 from rmqnet.broker.metrics.stats_items import BrokerStats, MessageTotals
-from rmqnet.broker.processor.admin_broker import AdminBrokerProcessor
+from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.admin_runtime import human_bytes
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
 from rmqnet.client.admin_results import GroupConfig, QueueConsumption, QueueStats
@@ -47,7 +48,8 @@ from tests.rmqnet.remoting.raw_client import RawClient
 
 @pytest.fixture
 def small(tmp_path):
-    with ClientBroker(tmp_path, AdminBrokerProcessor, ClientManageProcessor) as small:
+    admin = [each for each in PROCESSORS if issubclass(each, AdminProcessor)]
+    with ClientBroker(tmp_path, *admin, ClientManageProcessor) as small:
         small.broker.topics.update(TopicConfig("t", 2, 2), {})
         yield small
 

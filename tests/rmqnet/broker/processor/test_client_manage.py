@@ -247,7 +247,7 @@ def test_expressions_are_looked_at(small, processor, expression, kind, code, wor
     small.broker.config.update({"enablePropertyFilter": "true"})
     found = {"topic": "t", "subString": expression, "expressionType": kind}
     body = json.dumps({"clientId": "c", "group": "g", "subscriptionData": found}).encode()
-    answer = processor.check_client_config(None, request(body, RequestCode.CHECK_CLIENT_CONFIG))
+    answer = processor.check_client_config(request(body, RequestCode.CHECK_CLIENT_CONFIG))
     assert answer.code == code
     assert words in (answer.remark or "")
 

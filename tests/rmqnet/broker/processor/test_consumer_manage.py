@@ -34,7 +34,7 @@ def queue(queue_id=0, topic="t"):
 
 def query(processor, queue_id=0, **changes):
     header = QueryConsumerOffsetRequestHeader("g", "t", queue_id, **changes)
-    return processor.query_consumer_offset(None, RemotingCommand.request(header))
+    return processor.query_consumer_offset(RemotingCommand.request(header))
 
 
 def update(processor, offset, group="g", topic="t"):
@@ -89,7 +89,7 @@ def test_commits_count_for_nothing_until_a_reset_is_taken(small, processor):
 def test_a_field_that_is_missing_is_named(processor):
     request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, {"topic": "t"})
     with pytest.raises(RemotingFormatError, match="consumerGroup is missing"):
-        processor.query_consumer_offset(None, request)
+        processor.query_consumer_offset(request)
 
 
 def test_queues_are_locked_for_one_member(small):
@@ -110,7 +110,7 @@ def test_queues_are_locked_for_one_member(small):
 def test_locks_of_what_are_no_queues_are_refused(processor, body):
     request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body)
     with pytest.raises(RemotingFormatError, match="the body of LOCK_BATCH_MQ is not understood"):
-        processor.lock_queues(None, request)
+        processor.lock_queues(request)
 
 
 def test_a_group_without_members_has_no_list(small):
