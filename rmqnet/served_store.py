@@ -19,10 +19,10 @@ from rmqnet.namesrv.name_server_config import NameServerConfig
 from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
 from store_core.errors import StoreConfigError
 from store_core.message_store import now_ms
+from store_core.with_blocks import Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from rmqnet.broker.metrics.metrics_server import MetricsServer
     from rmqnet.broker.roles.broker_role import BrokerRole
@@ -54,7 +54,7 @@ class ServedState(NamedTuple):
     log_end: int
 
 
-class ServedStore:
+class ServedStore(Stopping):
     """A broker, and its name server, in this process; see `serve`. Any thread may use it.
 
     Attributes
@@ -103,17 +103,6 @@ class ServedStore:
             broker.holds.waiting,
             broker.store.max_phy_offset,
         )
-
-    def __enter__(self) -> ServedStore:
-        return self.start()
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def start(self) -> ServedStore:
         """Start both; see ``BrokerController.start``. A second call does nothing."""

@@ -40,6 +40,7 @@ from store_core.state.store_lock import StoreLock
 from store_core.store_files import OpenOptions, delete_files, open_parts
 from store_core.tools.repair.cut_log import cut_log
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,7 +90,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class MessageStore(StoreQueries):
+class MessageStore(StoreQueries, ShuttingDown):
     """Puts, dispatches, flushes, recovers, expires and reads, as a broker's store does.
 
     ``load``, ``start``, then use it in any number of threads, then ``shutdown``; as a context
@@ -263,9 +264,6 @@ class MessageStore(StoreQueries):
             self.shutdown()
             raise
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Put one message; see ``MessagePutter.put_message``."""

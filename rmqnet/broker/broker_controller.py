@@ -36,10 +36,9 @@ from rmqnet.broker.roles.master import MasterRole
 from rmqnet.remoting.remoting_server import RemotingServer
 from store_core.message_store import now_ms
 from store_core.services.service_thread import RepeatedService
+from store_core.with_blocks import Stopping
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rmqnet.broker.access.acl_gate import AclGate
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.metrics.metrics_server import MetricsServer
@@ -76,7 +75,7 @@ PROCESSORS: tuple[type[RequestProcessor], ...] = (
 )
 
 
-class BrokerController:
+class BrokerController(Stopping):
     """Opens a store and serves it until it is stopped; a context manager.
 
     Parameters
@@ -119,18 +118,6 @@ class BrokerController:
         self.role.topics.on_change(self._topic_changed)
         self._process: int | None = None  # that it runs in
         self._recovery: LogRecovery | None = None
-
-    def __enter__(self) -> BrokerController:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     @property
     def address(self) -> str:

@@ -23,11 +23,11 @@ from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import ClientError, RemotingTimeoutError, TopicNotFoundError
 from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
 from store_core.event_loop_thread import EventLoopThread
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
     from concurrent.futures import Future
-    from types import TracebackType
 
     from rmqnet.client.client_config import ClientConfig
     from rmqnet.client.heartbeats import GroupConsumer, GroupProducer
@@ -44,7 +44,7 @@ _FIRST_PAUSE_S = 1.0
 _ANNOUNCE_WAIT_S = 0.5
 
 
-class ClientInstance:
+class ClientInstance(ShuttingDown):
     """Connections, routes and heartbeats of one client (RocketMQ's ``MQClientInstance``).
 
     All sockets live in one event loop in a thread of its own. The methods that are ``async`` run
@@ -111,17 +111,6 @@ class ClientInstance:
             threading.Thread(target=self._close, name="rocketmq-client-shutdown").start()
         else:
             self._close()
-
-    def __enter__(self) -> ClientInstance:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()
 
     @property
     def is_running(self) -> bool:

@@ -16,10 +16,9 @@ from rmqnet.remoting.remoting_server import RemotingServer
 from rmqnet.remoting.server_connection import ServerConnection
 from rmqnet.remoting.worker_pool import WorkerPool
 from store_core.services.service_thread import RepeatedService
+from store_core.with_blocks import Stopping
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from rmqnet.remoting.remoting_command import RemotingCommand
     from rmqnet.remoting.remoting_server import Gate, RemotingServerConfig
     from rmqnet.remoting.tls import ServerTls
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of those that mean all
 
 
-class NameServer:
+class NameServer(Stopping):
     """Tells clients where brokers are, which register with it (RocketMQ ``NamesrvController``).
 
     ``with NameServer(NameServerConfig(port=0)) as server: server.address``. RocketMQ's brokers and
@@ -87,18 +86,6 @@ class NameServer:
         host = self.config.host
         host = _LOOPBACK.get(host, host)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
-
-    def __enter__(self) -> NameServer:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def start(self) -> int:
         """Listen; return the port, which is chosen where it is configured as 0.

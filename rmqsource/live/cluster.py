@@ -19,11 +19,11 @@ from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
 from rmqnet.remoting.tls import TlsConfig
 from rmqsource.live.errors import ClusterError
 from store_core.event_loop_thread import EventLoopThread
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterator
     from concurrent.futures import Future
-    from types import TracebackType
 
     from rmqsource.live.live_options import ClusterConnection
 
@@ -45,7 +45,7 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 
 
-class Cluster:
+class Cluster(Closing):
     """Connections to name servers and brokers; a context manager.
 
     Its coroutines run in a thread of its own; `call` runs one and waits for it.
@@ -65,14 +65,6 @@ class Cluster:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections and end the thread."""

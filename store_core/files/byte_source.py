@@ -20,10 +20,10 @@ from store_core.errors import (
     StoreReadError,
 )
 from store_core.files.regular_file import open_to_read
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     import numpy.typing as npt
 
@@ -41,7 +41,7 @@ def read_error(err: OSError, path: str) -> StoreReadError:
     return kind(err.strerror or str(err) or type(err).__name__, path)
 
 
-class ByteSource(ABC):
+class ByteSource(Closing, ABC):
     """One read-only file of fixed size; a context manager."""
 
     path: str
@@ -90,13 +90,13 @@ class ByteSource(ABC):
         """Return what `view` does of many ranges, each given as ``(start, length)``."""
         return [self.view(start, length) for start, length in ranges]
 
-    def read_ahead(self, start: int, stop: int) -> None:  # noqa: B027 (a hint, not a duty)
+    def read_ahead(self, start: int, stop: int) -> None:  # a hint, not a duty
         """Prepare for views of ``[start, stop)`` from front to back."""
 
-    def check_unchanged(self) -> None:  # noqa: B027 (a file that is open stays what it is)
+    def check_unchanged(self) -> None:  # a file that is open stays what it is
         """Raise `StoreReadError` where the file is another one than was listed."""
 
-    def forget(self, start: int, length: int) -> None:  # noqa: B027 (a hint, not a duty)
+    def forget(self, start: int, length: int) -> None:  # a hint, not a duty
         """Let the process give back the memory of a range that was scanned."""
 
     def next_data(self, start: int) -> int:
@@ -113,23 +113,12 @@ class ByteSource(ABC):
         """
         return max(start, self.size)
 
-    def note_zeros(self, start: int) -> None:  # noqa: B027 (a hint, not a duty)
+    def note_zeros(self, start: int) -> None:  # a hint, not a duty
         """Remember that nothing but zeros lies at or after ``start``, if that was costly."""
 
     @abstractmethod
     def close(self) -> None:
         """Release the file; views that are still alive stay valid."""
-
-    def __enter__(self) -> ByteSource:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _clip(self, start: int, length: int) -> tuple[int, int]:
         """Return ``start, stop`` inside the file."""

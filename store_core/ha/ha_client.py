@@ -38,6 +38,7 @@ from store_core.ha.first_report import (
 from store_core.ha.follow_state import ConnectionState, FollowProgress, FollowSettings, FollowState
 from store_core.ha.master_connection import MasterConnection
 from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, parse_address
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -61,7 +62,7 @@ _followers: weakref.WeakValueDictionary[int, HAClient] = weakref.WeakValueDictio
 """Who appends to which store, by its `id`: a client keeps its store alive."""
 
 
-class HAClient:
+class HAClient(ShuttingDown):
     """Follows a master: appends its log, dispatches it, and reports what it has.
 
     What the master sends is compared with the end of this copy before anything is appended. A
@@ -182,13 +183,6 @@ class HAClient:
                     "down first"
                 )
             _followers[id(self._store)] = self
-
-    def __enter__(self) -> HAClient:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     def state(self) -> FollowState:
         """Return where this slave is; cheap enough to be asked often."""

@@ -21,6 +21,7 @@ from store_core.errors import HAError, StoreClosedError, StoreConfigError
 from store_core.event_loop_thread import EventLoopThread
 from store_core.ha.ha_connection import HAConnection, SlaveState
 from store_core.services.flush_services import uses_transient_pool
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,7 @@ _services: weakref.WeakSet[HAService] = weakref.WeakSet()
 _NONE = -1
 
 
-class HAService:
+class HAService(ShuttingDown):
     """Listens for slaves and sends them the log; a context manager that starts and stops it.
 
     What is appended is sent at once where puts wait for slaves (``SYNC_MASTER`` with
@@ -94,13 +95,6 @@ class HAService:
         self._rests, self._polls = True, False
         self._poll: asyncio.TimerHandle | None = None
         _services.add(self)
-
-    def __enter__(self) -> HAService:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     @property
     def address(self) -> str:

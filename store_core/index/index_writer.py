@@ -22,6 +22,7 @@ from store_core.files.file_writing import flush_directory
 from store_core.index.index_file import IndexFile, IndexHeader
 from store_core.index.index_file_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout.message import MAX_PROPERTIES_BYTES
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,7 +83,7 @@ def index_file_name(now_ms: int, last_name: str | None) -> str:
     return later.strftime(_NAME_FORMAT)[:-3]
 
 
-class IndexWriter:
+class IndexWriter(Closing):
     """The index of one store while it is written; begins a new file when one is full.
 
     One thread appends and publishes; `flush_full` may be called by another. The index can always
@@ -234,12 +235,6 @@ class IndexWriter:
                 file.close()
             self._full.clear()
             self._file = None
-
-    def __enter__(self) -> IndexWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _sync_names(self) -> None:
         if self._new_names:

@@ -22,6 +22,7 @@ from store_core.index.index_queries import (
 )
 from store_core.index.index_writer import index_file_names
 from store_core.log.live_log import HeldByteSource
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ class LiveIndex:
         return held, unusable
 
 
-class PinnedIndex(IndexQueries):
+class PinnedIndex(IndexQueries, Closing):
     """Index files that are held, and their headers at one moment; for one thread.
 
     The newest file's chains may be followed while the writer adds to it: entries lie after those
@@ -127,12 +128,6 @@ class PinnedIndex(IndexQueries):
         self._by_path.clear()
         while self._held:
             self._held.pop().release()
-
-    def __enter__(self) -> PinnedIndex:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _file(self, path: str) -> IndexFile:
         return self._by_path[path]

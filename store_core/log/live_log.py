@@ -10,6 +10,7 @@ from store_core.errors import StoreReadError
 from store_core.files.byte_source import ByteSource
 from store_core.files.segment_list import Segment
 from store_core.log.readable_log import ReadableLog
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,7 +105,7 @@ class HeldSegments:
         return True
 
 
-class PinnedLog(ReadableLog):
+class PinnedLog(ReadableLog, Closing):
     """A log as it is now, for one query in one thread; a context manager.
 
     Appended records become readable whole, so its end lies between two records. A segment that
@@ -140,9 +141,3 @@ class PinnedLog(ReadableLog):
     def close(self) -> None:
         """Give all segments back."""
         self.segments.release()
-
-    def __enter__(self) -> PinnedLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

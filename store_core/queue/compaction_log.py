@@ -33,6 +33,7 @@ from store_core.queue.batch_consume_queue import (
     is_valid,
     max_queue_offset,
 )
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +66,7 @@ class CompactedPart(NamedTuple):
     frames: RecordFrames
 
 
-class CompactionLog:
+class CompactionLog(Closing):
     """One queue's compacted log as it stood when it was opened; read only, a context manager.
 
     All files stay open, so that a broker that replaces them meanwhile changes nothing.
@@ -133,12 +134,6 @@ class CompactionLog:
     def max_offset(self) -> int:
         """Queue offset after the last message; 0 when it is empty."""
         return max_queue_offset(self.units)
-
-    def __enter__(self) -> CompactionLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the files."""

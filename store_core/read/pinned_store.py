@@ -14,6 +14,7 @@ from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_range import QueueRange
 from store_core.queue.readable_queue import BatchQueue, SimpleQueue
 from store_core.state.store_state import StoreState
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from store_core.state.checkpoint import StoreCheckpoint
 
 
-class PinnedStore:
+class PinnedStore(Closing):
     """What was appended so far, while others write and expire: for one query in one thread.
 
     A `ReadableStore` and a context manager: what it has read stays mapped until it is closed.
@@ -67,9 +68,6 @@ class PinnedStore:
                 self.close()
                 raise
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give all files back."""

@@ -25,6 +25,7 @@ from store_core.read.queue_records import frames_of_units, units_together
 from store_core.results import PutMessageStatus
 from store_core.services.one_per_store import OnePerStore
 from store_core.services.service_thread import ServiceThread
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from store_core.message_store import MessageStore
@@ -41,7 +42,7 @@ _only = OnePerStore("delivers its delayed messages")
 _ADVICE = "Without this file all that the schedule topic has would be delivered once more"
 
 
-class ScheduleMessageService(ServiceThread):
+class ScheduleMessageService(ServiceThread, ShuttingDown):
     """Delivers what is due of a store's delay levels; a context manager that starts and stops it.
 
     One queue offset a level says what is delivered; a level's messages are delivered in the order
@@ -85,13 +86,6 @@ class ScheduleMessageService(ServiceThread):
         self._turn = threading.RLock()
         self._is_loaded = False
         self._loaded_for: StoreServices | None = None
-
-    def __enter__(self) -> ScheduleMessageService:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
 
     @property
     def offsets(self) -> dict[int, int]:

@@ -17,6 +17,7 @@ from store_core.staged_commit.intent import Commit, write_intent
 from store_core.staged_commit.job import Ledger, first_record_proof, patched_runs
 from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
 from store_core.staged_commit.staging import INTENT_FILE, remove_job
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -254,7 +255,7 @@ class _Committing:
             )
 
 
-class Prefetch(Generic[T]):
+class Prefetch(Closing, Generic[T]):
     """Items that a thread makes before they are asked for.
 
     Parameters
@@ -284,12 +285,6 @@ class Prefetch(Generic[T]):
         """Wait for the thread, and close the items."""
         self._pool.shutdown(cancel_futures=True)
         self._items.close()
-
-    def __enter__(self) -> Prefetch[T]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _submit(self) -> None:
         self._coming.append(self._pool.submit(next, self._items, None))

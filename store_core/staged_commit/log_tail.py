@@ -22,6 +22,7 @@ from store_core.files.file_writing import (
 )
 from store_core.files.mapped_file import MappedFile
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
@@ -33,7 +34,7 @@ _MAGIC = struct.Struct(">i")
 _EARLY_BYTES = 32 << 20
 
 
-class LogTail:
+class LogTail(Closing):
     """Writes a job after the end of the log; to everybody the log ends there until `commit`.
 
     The queue is not changed before `adopt`. Whoever uses it holds the store's lock, and nobody
@@ -152,12 +153,6 @@ class LogTail:
             with suppress(OSError):
                 os.close(fd)
         self._fd = self._first_fd = -1
-
-    def __enter__(self) -> LogTail:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _put(self, name: str, data: memoryview) -> None:
         at = self.position % self._segment_bytes

@@ -34,6 +34,7 @@ from store_core.transaction.open_halves import (
 )
 from store_core.transaction.transaction_metrics import TransactionMetrics
 from store_core.transaction_forms import TransactionState, half_facts, transaction_key
+from store_core.with_blocks import Stopping
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,7 +80,7 @@ Asked = Callable[["Message"], TransactionState]
 """Answers for the producer group of a half message; see `TransactionalMessageService`."""
 
 
-class TransactionalMessageService:
+class TransactionalMessageService(Stopping):
     """Transactions of an open store, as a broker has them; for any number of threads.
 
     ``load`` it on a store that is started (``start`` does so too), then prepare, end and check;
@@ -142,13 +143,6 @@ class TransactionalMessageService:
         )
         self._is_loaded = False
         self._loaded_for: StoreServices | None = None
-
-    def __enter__(self) -> TransactionalMessageService:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def load(self) -> None:
         """Read what is open, and write the op messages that a crash left out.

@@ -26,10 +26,10 @@ from store_core.files.file_writing import replace_file
 from store_core.ha.first_report import EARLIEST
 from store_core.ha.ha_client import HAClient
 from store_core.services.service_thread import RepeatedService
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
-    from types import TracebackType
 
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
@@ -290,7 +290,7 @@ def settings_of_slave(
     return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}
 
 
-class MasterCalls:
+class MasterCalls(Closing):
     """Connections to masters, in a thread of their own; a context manager."""
 
     def __init__(self, credentials: AclCredentials | None = None) -> None:
@@ -299,14 +299,6 @@ class MasterCalls:
     def __enter__(self) -> MasterCalls:
         self.open()
         return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def open(self) -> None:
         """Let requests be sent."""

@@ -27,10 +27,10 @@ from rmqnet.remoting.headers import QueryMessageRequestHeader
 from store_core.codec.hosts import format_host
 from store_core.codec.message_id import parse_message_id
 from store_core.config.config_files import TopicConfig
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Mapping
-    from types import TracebackType
 
     from rmqnet.client.admin_results import Connection, ConsumeStats, QueueStats
     from rmqnet.client.topic_route import ClusterInfo, TopicRoute
@@ -109,7 +109,7 @@ class MessageQueries:
         return (address, commit_log_offset) if address in known else None
 
 
-class Admin:
+class Admin(ShuttingDown):
     """Looks at a running cluster and changes it; each method waits for its answer.
 
     ``with Admin("host:9876") as admin: admin.topics()``. Any number of threads may use one. What
@@ -139,17 +139,6 @@ class Admin:
         """Close all connections, unless they are another's. May be called more than once."""
         if self._owns_instance:
             self._instance.shutdown()
-
-    def __enter__(self) -> Admin:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()
 
     # The cluster.
 

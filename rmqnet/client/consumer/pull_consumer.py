@@ -20,10 +20,10 @@ from rmqnet.client.consumer.subscription import SQL92, Subscription
 from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
 from rmqnet.client.names import check_group_name
 from rmqnet.errors import BrokerError, ClientError, RemotingError, RemotingTimeoutError
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Collection, Mapping
-    from types import TracebackType
     from typing import Callable
 
     from rmqnet.client.message_queue import MessageQueue
@@ -38,7 +38,7 @@ _HALF_AN_HOUR_MS = 30 * 60_000
 _POSITION_TIMEOUT_S = 10.0
 
 
-class PullConsumer:
+class PullConsumer(ShuttingDown):
     """Reads queues that the application names, from where it wants, and notes how far it is.
 
     Pulls from all assigned queues at once, ahead of `poll`. It shares no queues with other members
@@ -138,17 +138,6 @@ class PullConsumer:
         finally:
             if self._owns_client:
                 self._client.shutdown()
-
-    def __enter__(self) -> PullConsumer:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()
 
     # Which queues.
 

@@ -42,11 +42,11 @@ from rmqnet.client.message_queue import MessageQueue
 from rmqnet.client.names import check_group_name
 from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
 from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Mapping
     from concurrent.futures import Future
-    from types import TracebackType
 
     from rmqnet.client.consumer.listening import Listener
     from rmqnet.client.consumer.process_queue import ProcessQueue
@@ -65,7 +65,7 @@ _HALF_AN_HOUR_MS = 30 * 60_000
 _SUBSCRIBE_ALL = "*"
 
 
-class PushConsumer:
+class PushConsumer(ShuttingDown):
     """Member of a consumer group: calls a listener with the messages that it pulls.
 
     At least once: what a listener was not done with when the process, a broker or the member's
@@ -223,17 +223,6 @@ class PushConsumer:
         self._is_suspended = False
         if self._is_started:
             self._client.call(self._pause(False))
-
-    def __enter__(self) -> PushConsumer:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()
 
     # As its client sees it.
 

@@ -30,11 +30,11 @@ from store_core.layout.message import (
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,
 )
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from concurrent.futures import Future
-    from types import TracebackType
 
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.send_result import SendResult
@@ -53,7 +53,7 @@ Client = Union[ClientInstance, ClientConfig, str]
 P = TypeVar("P", bound="Producer")
 
 
-class Producer:
+class Producer(ShuttingDown):
     """Sends messages; any number of threads may use one at once.
 
     ``with Producer("group", "host:9876") as producer: producer.send(Message("topic", b"body"))``.
@@ -133,17 +133,6 @@ class Producer:
             if not self._instance.is_running:
                 sender.abandon_arrived()
                 return
-
-    def __enter__(self: P) -> P:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.shutdown()
 
     def send(
         self,
