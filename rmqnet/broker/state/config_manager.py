@@ -21,6 +21,8 @@ from store_core.files.store_directory import StoreDirectory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmqnet.broker.broker_config import BrokerConfig
+
 logger = logging.getLogger(__name__)
 
 _VERSION = "dataVersion"
@@ -40,7 +42,15 @@ class ConfigManager(ABC):
 
     FILE_NAME: ClassVar[str]
 
-    def __init__(self, root: str, clock: Callable[[], int], *, is_read_only: bool = False) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        root: str,
+        clock: Callable[[], int],
+        *,
+        is_read_only: bool = False,
+    ) -> None:
+        self._config = config
         self._root = root
         self._clock = clock
         self._is_read_only = is_read_only
@@ -49,6 +59,7 @@ class ConfigManager(ABC):
         self._is_sound = False
         self._version = DataVersion(timestamp=clock())
         self._more: dict[str, Any] = {}
+        self._begin()
 
     @property
     def root(self) -> str:
@@ -135,6 +146,10 @@ class ConfigManager(ABC):
     def _path(self) -> str:
         """Return where it is saved."""
         return config_path(self._root, self.FILE_NAME)
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Make the tables as they are before anything is loaded."""
 
     @abstractmethod
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:

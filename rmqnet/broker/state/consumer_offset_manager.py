@@ -38,16 +38,7 @@ class ConsumerOffsetManager(ConfigManager):
 
     FILE_NAME = "consumerOffset.json"
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        root: str,
-        clock: Callable[[], int],
-        *,
-        is_read_only: bool = False,
-    ) -> None:
-        super().__init__(root, clock, is_read_only=is_read_only)
-        self._config = config
+    def _begin(self) -> None:
         self._offsets: _Table = {}
         self._nameless: dict[str, dict[int, int]] = {}
         self._resets: _Table = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.state.attributes import GROUP_ATTRIBUTES, changed_attributes
 from rmqnet.broker.state.config_manager import ConfigManager, without
@@ -27,7 +27,6 @@ from store_core.topics import SYSTEM_GROUP_PREFIX, TRANSACTION_GROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmqnet.broker.broker_config import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -52,16 +51,7 @@ class SubscriptionGroupManager(ConfigManager):
 
     FILE_NAME = "subscriptionGroup.json"
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        root: str,
-        clock: Callable[[], int],
-        *,
-        is_read_only: bool = False,
-    ) -> None:
-        super().__init__(root, clock, is_read_only=is_read_only)
-        self._config = config
+    def _begin(self) -> None:
         self._groups = {name: SubscriptionGroupConfig(name) for name in _OWN_GROUPS}
         self._unknown: dict[str, dict[str, Any]] = {}
         self._forbidden: dict[str, dict[str, int]] = {}

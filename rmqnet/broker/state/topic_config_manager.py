@@ -75,17 +75,8 @@ class TopicConfigManager(ConfigManager):
 
     FILE_NAME = "topics.json"
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        root: str,
-        clock: Callable[[], int],
-        *,
-        is_read_only: bool = False,
-    ) -> None:
-        super().__init__(root, clock, is_read_only=is_read_only)
-        self._config = config
-        self._topics = {each.topic_name: each for each in _own_topics(config)}
+    def _begin(self) -> None:
+        self._topics = {each.topic_name: each for each in _own_topics(self._config)}
         self._system = {*_ALWAYS_SYSTEM, *self._topics}
         self._unknown: dict[str, dict[str, Any]] = {}
         self._listeners: list[TopicListener] = []
