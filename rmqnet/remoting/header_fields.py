@@ -62,9 +62,12 @@ class Header:
 
 
 class RequestHeader(Header):
-    """Fields of a request."""
+    """Fields of a request; each class names its code."""
 
     REQUEST_CODE: ClassVar[int]
+
+    def __init_subclass__(cls, *, code: int) -> None:
+        cls.REQUEST_CODE = code
 
 
 class _Field(NamedTuple):

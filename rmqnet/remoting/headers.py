@@ -22,10 +22,8 @@ from rmqnet.remoting.header_fields import (
 
 
 @header_class
-class SendMessageRequestHeader(RequestHeader):
+class SendMessageRequestHeader(RequestHeader, code=RequestCode.SEND_MESSAGE):
     """A message to be stored; the body is its body."""
-
-    REQUEST_CODE = RequestCode.SEND_MESSAGE
 
     producer_group: str = field(metadata=short_name("a"))
     topic: str = field(metadata=short_name("b"))
@@ -44,18 +42,15 @@ class SendMessageRequestHeader(RequestHeader):
 
 
 @header_class
-class SendMessageRequestHeaderV2(SendMessageRequestHeader):
+class SendMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_MESSAGE_V2):
     """The same fields under names of one letter, as clients send them."""
 
-    REQUEST_CODE = RequestCode.SEND_MESSAGE_V2
     HAS_SHORT_NAMES = True
 
 
 @header_class
-class PullMessageRequestHeader(RequestHeader):
+class PullMessageRequestHeader(RequestHeader, code=RequestCode.PULL_MESSAGE):
     """Messages of one queue from an offset on."""
-
-    REQUEST_CODE = RequestCode.PULL_MESSAGE
 
     consumer_group: str
     topic: str
@@ -77,10 +72,8 @@ class PullMessageRequestHeader(RequestHeader):
 
 
 @header_class
-class QueryMessageRequestHeader(RequestHeader):
+class QueryMessageRequestHeader(RequestHeader, code=RequestCode.QUERY_MESSAGE):
     """Messages by key, or by unique key."""
-
-    REQUEST_CODE = RequestCode.QUERY_MESSAGE
 
     topic: str
     key: str
@@ -96,10 +89,8 @@ class QueryMessageRequestHeader(RequestHeader):
 
 
 @header_class
-class QueryConsumerOffsetRequestHeader(RequestHeader):
+class QueryConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUMER_OFFSET):
     """Where a group is in a queue."""
-
-    REQUEST_CODE = RequestCode.QUERY_CONSUMER_OFFSET
 
     consumer_group: str
     topic: str
@@ -109,10 +100,8 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
 
 
 @header_class
-class UpdateConsumerOffsetRequestHeader(RequestHeader):
+class UpdateConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.UPDATE_CONSUMER_OFFSET):
     """Where a group is in a queue, to be kept."""
-
-    REQUEST_CODE = RequestCode.UPDATE_CONSUMER_OFFSET
 
     consumer_group: str
     topic: str
@@ -122,10 +111,8 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
 
 
 @header_class
-class CreateTopicRequestHeader(RequestHeader):
+class CreateTopicRequestHeader(RequestHeader, code=RequestCode.UPDATE_AND_CREATE_TOPIC):
     """A topic to be made or changed."""
-
-    REQUEST_CODE = RequestCode.UPDATE_AND_CREATE_TOPIC
 
     topic: str
     default_topic: str
@@ -141,10 +128,8 @@ class CreateTopicRequestHeader(RequestHeader):
 
 
 @header_class
-class SearchOffsetRequestHeader(RequestHeader):
+class SearchOffsetRequestHeader(RequestHeader, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
     """The offset in a queue at a time."""
-
-    REQUEST_CODE = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 
     topic: str
     queue_id: int
@@ -154,10 +139,8 @@ class SearchOffsetRequestHeader(RequestHeader):
 
 
 @header_class
-class GetMaxOffsetRequestHeader(RequestHeader):
+class GetMaxOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MAX_OFFSET):
     """The end of a queue."""
-
-    REQUEST_CODE = RequestCode.GET_MAX_OFFSET
 
     topic: str
     queue_id: int
@@ -166,42 +149,36 @@ class GetMaxOffsetRequestHeader(RequestHeader):
 
 
 @header_class
-class GetMinOffsetRequestHeader(RequestHeader):
+class GetMinOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MIN_OFFSET):
     """The begin of a queue."""
 
-    REQUEST_CODE = RequestCode.GET_MIN_OFFSET
-
     topic: str
     queue_id: int
     bname: str | None = None
 
 
 @header_class
-class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
+class GetEarliestMsgStoretimeRequestHeader(
+    RequestHeader, code=RequestCode.GET_EARLIEST_MSG_STORETIME
+):
     """When the first message of a queue was stored."""
 
-    REQUEST_CODE = RequestCode.GET_EARLIEST_MSG_STORETIME
-
     topic: str
     queue_id: int
     bname: str | None = None
 
 
 @header_class
-class ViewMessageRequestHeader(RequestHeader):
+class ViewMessageRequestHeader(RequestHeader, code=RequestCode.VIEW_MESSAGE_BY_ID):
     """One message, by its place in the commit log."""
-
-    REQUEST_CODE = RequestCode.VIEW_MESSAGE_BY_ID
 
     offset: Long
     topic: str | None = None
 
 
 @header_class
-class UnregisterClientRequestHeader(RequestHeader):
+class UnregisterClientRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_CLIENT):
     """A client goes, as member of these groups."""
-
-    REQUEST_CODE = RequestCode.UNREGISTER_CLIENT
 
     client_id: str = field(metadata=wire_name("clientID"))
     producer_group: str | None = None
@@ -210,10 +187,8 @@ class UnregisterClientRequestHeader(RequestHeader):
 
 
 @header_class
-class ConsumerSendMsgBackRequestHeader(RequestHeader):
+class ConsumerSendMsgBackRequestHeader(RequestHeader, code=RequestCode.CONSUMER_SEND_MSG_BACK):
     """A message that could not be consumed, to be tried again later."""
-
-    REQUEST_CODE = RequestCode.CONSUMER_SEND_MSG_BACK
 
     offset: Long
     group: str
@@ -226,10 +201,8 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
 
 
 @header_class
-class EndTransactionRequestHeader(RequestHeader):
+class EndTransactionRequestHeader(RequestHeader, code=RequestCode.END_TRANSACTION):
     """How a transaction ended."""
-
-    REQUEST_CODE = RequestCode.END_TRANSACTION
 
     producer_group: str
     tran_state_table_offset: Long
@@ -243,20 +216,18 @@ class EndTransactionRequestHeader(RequestHeader):
 
 
 @header_class
-class GetConsumerListByGroupRequestHeader(RequestHeader):
+class GetConsumerListByGroupRequestHeader(
+    RequestHeader, code=RequestCode.GET_CONSUMER_LIST_BY_GROUP
+):
     """Ids of the clients of a group."""
-
-    REQUEST_CODE = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
     consumer_group: str
     bname: str | None = None
 
 
 @header_class
-class CheckTransactionStateRequestHeader(RequestHeader):
+class CheckTransactionStateRequestHeader(RequestHeader, code=RequestCode.CHECK_TRANSACTION_STATE):
     """A broker asks a producer how a transaction ended; the body is its message."""
-
-    REQUEST_CODE = RequestCode.CHECK_TRANSACTION_STATE
 
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -268,20 +239,18 @@ class CheckTransactionStateRequestHeader(RequestHeader):
 
 
 @header_class
-class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
+class NotifyConsumerIdsChangedRequestHeader(
+    RequestHeader, code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+):
     """A broker tells a consumer that its group has changed."""
-
-    REQUEST_CODE = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
     consumer_group: str
     bname: str | None = None
 
 
 @header_class
-class PutKVConfigRequestHeader(RequestHeader):
+class PutKVConfigRequestHeader(RequestHeader, code=RequestCode.PUT_KV_CONFIG):
     """A value that name servers keep."""
-
-    REQUEST_CODE = RequestCode.PUT_KV_CONFIG
 
     namespace: str
     key: str
@@ -289,30 +258,24 @@ class PutKVConfigRequestHeader(RequestHeader):
 
 
 @header_class
-class GetKVConfigRequestHeader(RequestHeader):
+class GetKVConfigRequestHeader(RequestHeader, code=RequestCode.GET_KV_CONFIG):
     """A value that name servers keep, by its key."""
 
-    REQUEST_CODE = RequestCode.GET_KV_CONFIG
-
     namespace: str
     key: str
 
 
 @header_class
-class DeleteKVConfigRequestHeader(RequestHeader):
+class DeleteKVConfigRequestHeader(RequestHeader, code=RequestCode.DELETE_KV_CONFIG):
     """A value that name servers keep no more."""
 
-    REQUEST_CODE = RequestCode.DELETE_KV_CONFIG
-
     namespace: str
     key: str
 
 
 @header_class
-class RegisterBrokerRequestHeader(RequestHeader):
+class RegisterBrokerRequestHeader(RequestHeader, code=RequestCode.REGISTER_BROKER):
     """A broker tells a name server of itself; its topics are the body."""
-
-    REQUEST_CODE = RequestCode.REGISTER_BROKER
 
     broker_name: str
     broker_addr: str
@@ -326,10 +289,8 @@ class RegisterBrokerRequestHeader(RequestHeader):
 
 
 @header_class
-class UnRegisterBrokerRequestHeader(RequestHeader):
+class UnRegisterBrokerRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_BROKER):
     """A broker leaves."""
-
-    REQUEST_CODE = RequestCode.UNREGISTER_BROKER
 
     broker_name: str
     broker_addr: str
@@ -338,10 +299,8 @@ class UnRegisterBrokerRequestHeader(RequestHeader):
 
 
 @header_class
-class GetRouteInfoRequestHeader(RequestHeader):
+class GetRouteInfoRequestHeader(RequestHeader, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
     """Brokers and queues of a topic."""
-
-    REQUEST_CODE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -349,59 +308,53 @@ class GetRouteInfoRequestHeader(RequestHeader):
 
 
 @header_class
-class GetTopicStatsInfoRequestHeader(RequestHeader):
+class GetTopicStatsInfoRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_STATS_INFO):
     """Offsets and last store times of a topic's queues."""
-
-    REQUEST_CODE = RequestCode.GET_TOPIC_STATS_INFO
 
     topic: str
     bname: str | None = None
 
 
 @header_class
-class ViewBrokerStatsDataRequestHeader(RequestHeader):
+class ViewBrokerStatsDataRequestHeader(RequestHeader, code=RequestCode.VIEW_BROKER_STATS_DATA):
     """What was counted of a topic or group: ``TOPIC_PUT_NUMS`` and such, and of what."""
-
-    REQUEST_CODE = RequestCode.VIEW_BROKER_STATS_DATA
 
     stats_name: str
     stats_key: str
 
 
 @header_class
-class GetConsumerConnectionListRequestHeader(RequestHeader):
+class GetConsumerConnectionListRequestHeader(
+    RequestHeader, code=RequestCode.GET_CONSUMER_CONNECTION_LIST
+):
     """Connections and subscriptions of a group."""
-
-    REQUEST_CODE = RequestCode.GET_CONSUMER_CONNECTION_LIST
 
     consumer_group: str
     bname: str | None = None
 
 
 @header_class
-class GetProducerConnectionListRequestHeader(RequestHeader):
+class GetProducerConnectionListRequestHeader(
+    RequestHeader, code=RequestCode.GET_PRODUCER_CONNECTION_LIST
+):
     """Connections of a group of producers."""
-
-    REQUEST_CODE = RequestCode.GET_PRODUCER_CONNECTION_LIST
 
     producer_group: str
     bname: str | None = None
 
 
 @header_class
-class WipeWritePermOfBrokerRequestHeader(RequestHeader):
+class WipeWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.WIPE_WRITE_PERM_OF_BROKER):
     """A broker shall get no more messages."""
-
-    REQUEST_CODE = RequestCode.WIPE_WRITE_PERM_OF_BROKER
 
     broker_name: str
 
 
 @header_class
-class DeleteSubscriptionGroupRequestHeader(RequestHeader):
+class DeleteSubscriptionGroupRequestHeader(
+    RequestHeader, code=RequestCode.DELETE_SUBSCRIPTIONGROUP
+):
     """A group to be removed."""
-
-    REQUEST_CODE = RequestCode.DELETE_SUBSCRIPTIONGROUP
 
     group_name: str
     clean_offset: bool | None = None
@@ -411,10 +364,8 @@ class DeleteSubscriptionGroupRequestHeader(RequestHeader):
 
 
 @header_class
-class GetConsumeStatsRequestHeader(RequestHeader):
+class GetConsumeStatsRequestHeader(RequestHeader, code=RequestCode.GET_CONSUME_STATS):
     """Offsets of a group and of the queues that it reads."""
-
-    REQUEST_CODE = RequestCode.GET_CONSUME_STATS
 
     consumer_group: str
     topic: str | None = None
@@ -423,20 +374,16 @@ class GetConsumeStatsRequestHeader(RequestHeader):
 
 
 @header_class
-class DeleteTopicRequestHeader(RequestHeader):
+class DeleteTopicRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_BROKER):
     """A topic to be removed from a broker."""
-
-    REQUEST_CODE = RequestCode.DELETE_TOPIC_IN_BROKER
 
     topic: str
     bname: str | None = None
 
 
 @header_class
-class DeleteTopicFromNamesrvRequestHeader(RequestHeader):
+class DeleteTopicFromNamesrvRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_NAMESRV):
     """A topic to be forgotten by a name server."""
-
-    REQUEST_CODE = RequestCode.DELETE_TOPIC_IN_NAMESRV
 
     topic: str
     cluster_name: str | None = None
@@ -444,29 +391,23 @@ class DeleteTopicFromNamesrvRequestHeader(RequestHeader):
 
 
 @header_class
-class RegisterTopicRequestHeader(RequestHeader):
+class RegisterTopicRequestHeader(RequestHeader, code=RequestCode.REGISTER_TOPIC_IN_NAMESRV):
     """One topic of a broker, to be known by a name server; its route is the body."""
-
-    REQUEST_CODE = RequestCode.REGISTER_TOPIC_IN_NAMESRV
 
     topic: str
 
 
 @header_class
-class GetBrokerMemberGroupRequestHeader(RequestHeader):
+class GetBrokerMemberGroupRequestHeader(RequestHeader, code=RequestCode.GET_BROKER_MEMBER_GROUP):
     """Master and slaves of a broker name."""
-
-    REQUEST_CODE = RequestCode.GET_BROKER_MEMBER_GROUP
 
     cluster_name: str
     broker_name: str
 
 
 @header_class
-class BrokerHeartbeatRequestHeader(RequestHeader):
+class BrokerHeartbeatRequestHeader(RequestHeader, code=RequestCode.BROKER_HEARTBEAT):
     """A broker is still there."""
-
-    REQUEST_CODE = RequestCode.BROKER_HEARTBEAT
 
     cluster_name: str
     broker_addr: str
@@ -480,19 +421,15 @@ class BrokerHeartbeatRequestHeader(RequestHeader):
 
 
 @header_class
-class GetKVListByNamespaceRequestHeader(RequestHeader):
+class GetKVListByNamespaceRequestHeader(RequestHeader, code=RequestCode.GET_KVLIST_BY_NAMESPACE):
     """All values of a namespace that name servers keep."""
-
-    REQUEST_CODE = RequestCode.GET_KVLIST_BY_NAMESPACE
 
     namespace: str
 
 
 @header_class
-class ResetOffsetRequestHeader(RequestHeader):
+class ResetOffsetRequestHeader(RequestHeader, code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET):
     """A group shall go on elsewhere; a broker tells its clients with the same fields (220)."""
-
-    REQUEST_CODE = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
     group: str
     topic: str
@@ -504,10 +441,10 @@ class ResetOffsetRequestHeader(RequestHeader):
 
 
 @header_class
-class GetConsumerStatusRequestHeader(RequestHeader):
+class GetConsumerStatusRequestHeader(
+    RequestHeader, code=RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+):
     """Offsets that the clients of a group hold; a broker asks them with the same fields (221)."""
-
-    REQUEST_CODE = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
     topic: str
     group: str
@@ -516,29 +453,25 @@ class GetConsumerStatusRequestHeader(RequestHeader):
 
 
 @header_class
-class GetTopicsByClusterRequestHeader(RequestHeader):
+class GetTopicsByClusterRequestHeader(RequestHeader, code=RequestCode.GET_TOPICS_BY_CLUSTER):
     """Topics of a cluster."""
-
-    REQUEST_CODE = RequestCode.GET_TOPICS_BY_CLUSTER
 
     cluster: str
 
 
 @header_class
-class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
+class QueryTopicConsumeByWhoRequestHeader(
+    RequestHeader, code=RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+):
     """Groups that read a topic."""
-
-    REQUEST_CODE = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 
     topic: str
     bname: str | None = None
 
 
 @header_class
-class QueryConsumeTimeSpanRequestHeader(RequestHeader):
+class QueryConsumeTimeSpanRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUME_TIME_SPAN):
     """From when to when the messages of a topic are, and where a group is."""
-
-    REQUEST_CODE = RequestCode.QUERY_CONSUME_TIME_SPAN
 
     topic: str
     group: str
@@ -546,10 +479,10 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader):
 
 
 @header_class
-class GetConsumerRunningInfoRequestHeader(RequestHeader):
+class GetConsumerRunningInfoRequestHeader(
+    RequestHeader, code=RequestCode.GET_CONSUMER_RUNNING_INFO
+):
     """What a consumer does; a broker asks it with the same fields."""
-
-    REQUEST_CODE = RequestCode.GET_CONSUMER_RUNNING_INFO
 
     consumer_group: str
     client_id: str
@@ -558,10 +491,10 @@ class GetConsumerRunningInfoRequestHeader(RequestHeader):
 
 
 @header_class
-class ConsumeMessageDirectlyResultRequestHeader(RequestHeader):
+class ConsumeMessageDirectlyResultRequestHeader(
+    RequestHeader, code=RequestCode.CONSUME_MESSAGE_DIRECTLY
+):
     """One message to be consumed now; a broker sends it to the client with the same fields."""
-
-    REQUEST_CODE = RequestCode.CONSUME_MESSAGE_DIRECTLY
 
     consumer_group: str
     client_id: str | None = None
@@ -574,10 +507,8 @@ class ConsumeMessageDirectlyResultRequestHeader(RequestHeader):
 
 
 @header_class
-class QueryConsumeQueueRequestHeader(RequestHeader):
+class QueryConsumeQueueRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUME_QUEUE):
     """Entries of a consume queue."""
-
-    REQUEST_CODE = RequestCode.QUERY_CONSUME_QUEUE
 
     topic: str | None = None
     queue_id: int | None = None
@@ -588,10 +519,8 @@ class QueryConsumeQueueRequestHeader(RequestHeader):
 
 
 @header_class
-class QueryDataVersionRequestHeader(RequestHeader):
+class QueryDataVersionRequestHeader(RequestHeader, code=RequestCode.QUERY_DATA_VERSION):
     """Whether a name server's knowledge of a broker is old."""
-
-    REQUEST_CODE = RequestCode.QUERY_DATA_VERSION
 
     broker_name: str
     broker_addr: str
@@ -600,10 +529,8 @@ class QueryDataVersionRequestHeader(RequestHeader):
 
 
 @header_class
-class ReplyMessageRequestHeader(RequestHeader):
+class ReplyMessageRequestHeader(RequestHeader, code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT):
     """A broker brings the reply to a request between clients; the body is its body."""
-
-    REQUEST_CODE = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 
     producer_group: str
     topic: str
@@ -623,29 +550,25 @@ class ReplyMessageRequestHeader(RequestHeader):
 
 
 @header_class
-class AddWritePermOfBrokerRequestHeader(RequestHeader):
+class AddWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.ADD_WRITE_PERM_OF_BROKER):
     """A broker may get messages again."""
-
-    REQUEST_CODE = RequestCode.ADD_WRITE_PERM_OF_BROKER
 
     broker_name: str
 
 
 @header_class
-class QueryTopicsByConsumerRequestHeader(RequestHeader):
+class QueryTopicsByConsumerRequestHeader(RequestHeader, code=RequestCode.QUERY_TOPICS_BY_CONSUMER):
     """Topics that a group reads."""
-
-    REQUEST_CODE = RequestCode.QUERY_TOPICS_BY_CONSUMER
 
     group: str
     bname: str | None = None
 
 
 @header_class
-class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
+class QuerySubscriptionByConsumerRequestHeader(
+    RequestHeader, code=RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+):
     """What of a topic a group reads."""
-
-    REQUEST_CODE = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
 
     group: str
     topic: str | None = None
@@ -653,10 +576,8 @@ class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
 
 
 @header_class
-class GetAllTopicConfigRequestHeader(RequestHeader):
+class GetAllTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_ALL_TOPIC_CONFIG):
     """Configuration of all topics; brokers before 5.5 look at none of the fields."""
-
-    REQUEST_CODE = RequestCode.GET_ALL_TOPIC_CONFIG
 
     topic_seq: int | None = None
     data_version: str | None = None
@@ -664,10 +585,10 @@ class GetAllTopicConfigRequestHeader(RequestHeader):
 
 
 @header_class
-class GetAllSubscriptionGroupRequestHeader(RequestHeader):
+class GetAllSubscriptionGroupRequestHeader(
+    RequestHeader, code=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+):
     """Configuration of all groups; brokers before 5.5 look at none of the fields."""
-
-    REQUEST_CODE = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 
     group_seq: int | None = None
     data_version: str | None = None
@@ -675,10 +596,8 @@ class GetAllSubscriptionGroupRequestHeader(RequestHeader):
 
 
 @header_class
-class GetTopicConfigRequestHeader(RequestHeader):
+class GetTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_CONFIG):
     """Configuration of a topic."""
-
-    REQUEST_CODE = RequestCode.GET_TOPIC_CONFIG
 
     topic: str
     bname: str | None = None
@@ -686,20 +605,20 @@ class GetTopicConfigRequestHeader(RequestHeader):
 
 
 @header_class
-class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
+class GetSubscriptionGroupConfigRequestHeader(
+    RequestHeader, code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+):
     """Configuration of a group."""
-
-    REQUEST_CODE = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
 
     group: str
     bname: str | None = None
 
 
 @header_class
-class UpdateGroupForbiddenRequestHeader(RequestHeader):
+class UpdateGroupForbiddenRequestHeader(
+    RequestHeader, code=RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
+):
     """Whether a group may read a topic; without `readable` only asked."""
-
-    REQUEST_CODE = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
 
     group: str
     topic: str
@@ -708,10 +627,8 @@ class UpdateGroupForbiddenRequestHeader(RequestHeader):
 
 
 @header_class
-class CloneGroupOffsetRequestHeader(RequestHeader):
+class CloneGroupOffsetRequestHeader(RequestHeader, code=RequestCode.CLONE_GROUP_OFFSET):
     """A group shall go on where another is; without a topic in all of them."""
-
-    REQUEST_CODE = RequestCode.CLONE_GROUP_OFFSET
 
     src_group: str
     dest_group: str
@@ -721,19 +638,15 @@ class CloneGroupOffsetRequestHeader(RequestHeader):
 
 
 @header_class
-class GetConsumeStatsInBrokerHeader(RequestHeader):
+class GetConsumeStatsInBrokerHeader(RequestHeader, code=RequestCode.GET_BROKER_CONSUME_STATS):
     """Offsets of all groups; of order topics only, if that is wanted."""
-
-    REQUEST_CODE = RequestCode.GET_BROKER_CONSUME_STATS
 
     is_order: bool
 
 
 @header_class
-class RecallMessageRequestHeader(RequestHeader):
+class RecallMessageRequestHeader(RequestHeader, code=RequestCode.RECALL_MESSAGE):
     """A timer message that shall not be delivered."""
-
-    REQUEST_CODE = RequestCode.RECALL_MESSAGE
 
     topic: str
     recall_handle: str
