@@ -16,6 +16,7 @@ from rmqnet.broker.roles.master import MasterRole
 from rmqnet.client.addresses import parse_addresses
 from rmqnet.namesrv.name_server import NameServer
 from rmqnet.namesrv.name_server_config import NameServerConfig
+from store_core.config.config_checks import property_text
 from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
 from store_core.errors import StoreConfigError
 from store_core.message_store import now_ms
@@ -227,7 +228,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     )
     if namesrv_addr is not None:
         parse_addresses(namesrv_addr)
-    properties = {key: _text(value) for key, value in (settings or {}).items()}
+    properties = {key: property_text(value) for key, value in (settings or {}).items()}
     warn_of_ignored(properties, f"settings of {os.fspath(path)}", BrokerConfig.keys())
     properties["namesrvAddr"] = namesrv_addr or ""
     if replica_of is not None:
@@ -370,7 +371,3 @@ def _told_host(host: str, advertise: str | None) -> str:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

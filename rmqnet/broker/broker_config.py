@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import string
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from store_core.config.config_checks import (
-    INT_MAX,
-    camel_case,
-    check_value,
-    parse_value,
-    shortened,
-)
+from store_core.config.config_checks import INT_MAX, Settings, properties_text, shortened
+from store_core.config.message_store_config import STORE_SETTINGS
 from store_core.errors import StoreConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +26,6 @@ _BOUNDS = {
     "broker_permission": (0, 15),
     "start_accept_send_request_time_stamp": (0, 2**63 - 1),
 }
-_SPELLINGS = {"broker_ip1": "brokerIP1"}
 _FIXED_KEYS = ("brokerConfigPath", "configBlackList", "brokerName", "brokerId", "listenPort")
 _BLANKS = string.whitespace  # not those of Unicode, as in Java
 _FIXED_ENDS = ("ThreadPoolNums", "QueueCapacity")
@@ -183,16 +177,14 @@ class BrokerConfig:
             As `from_properties`.
         """
         changes = _parsed(properties)
-        for name, key in _KEYS.items():
-            value = changes.get(name, getattr(self, name))
-            check_value(key, _KINDS[name], value, _BOUNDS.get(name, _FROM_ZERO))
+        _SETTINGS.check({**vars(self), **changes})
         for name, value in changes.items():
             setattr(self, name, value)
 
     @staticmethod
     def keys() -> frozenset[str]:
         """Return RocketMQ's keys of all settings."""
-        return frozenset(_KEYS.values())
+        return frozenset(_SETTINGS.keys.values())
 
     def fixed_keys(self, keys: Iterable[str]) -> list[str]:
         """Return those of the keys that nobody may change while the broker runs."""
@@ -200,7 +192,7 @@ class BrokerConfig:
 
     def to_properties(self) -> dict[str, str]:
         """Return all settings as texts, by RocketMQ's keys."""
-        return {key: _text(getattr(self, name)) for name, key in _KEYS.items()}
+        return _SETTINGS.texts(self)
 
 
 def config_text(config: BrokerConfig, store: MessageStoreConfig) -> str:
@@ -208,13 +200,7 @@ def config_text(config: BrokerConfig, store: MessageStoreConfig) -> str:
 
     A line each: ``key=value``. What has no value stays away.
     """
-    store_texts = {
-        camel_case(each.name): _text(value)
-        for each in fields(store)
-        if (value := getattr(store, each.name)) is not None
-    }
-    texts = {**store_texts, **config.to_properties()}
-    return "".join(f"{key}={value}\n" for key, value in sorted(texts.items()))
+    return properties_text({**STORE_SETTINGS.texts(store), **config.to_properties()})
 
 
 def parse_config_text(text: str) -> dict[str, str]:
@@ -237,17 +223,12 @@ def parse_config_text(text: str) -> dict[str, str]:
     return properties
 
 
-_KINDS: dict[str, str] = {each.name: str(each.type) for each in fields(BrokerConfig)}
-_KEYS: dict[str, str] = {name: _SPELLINGS.get(name, camel_case(name)) for name in _KINDS}
+_SETTINGS = Settings(BrokerConfig, _BOUNDS, _FROM_ZERO, {"broker_ip1": "brokerIP1"})
 
 
 def _parsed(properties: Mapping[str, str]) -> dict[str, Any]:
     return {
-        name: parse_value(key, _KINDS[name], properties[key].strip(_BLANKS))
-        for name, key in _KEYS.items()
+        name: _SETTINGS.parse(name, properties[key].strip(_BLANKS))
+        for name, key in _SETTINGS.keys.items()
         if key in properties
     }
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -5,18 +5,14 @@ Source: RocketMQ ``NamesrvConfig``, ``NettyServerConfig``, ``Configuration`` (re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from store_core.config.config_checks import INT_MAX, camel_case, check_value, parse_value
+from store_core.config.config_checks import INT_MAX, Settings, properties_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MAX_PORT = 65535
-_NAMES = {"host": "bindAddress", "port": "listenPort"}
-_BOUNDS = {"port": (0, _MAX_PORT)}
-_POSITIVE = (1, INT_MAX)
 _FIXED = {
     "host",
     "port",
@@ -67,14 +63,11 @@ class NameServerConfig:
     default_thread_pool_queue_capacity: int = 10_000
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            bounds = _BOUNDS.get(each.name, _POSITIVE)
-            check_value(_key(each.name), str(each.type), getattr(self, each.name), bounds)
+        _SETTINGS.check(vars(self))
 
     def to_text(self) -> str:
         """Return all settings as Java properties, sorted by key."""
-        lines = sorted(f"{_key(each.name)}={_text(self, each.name)}\n" for each in fields(self))
-        return "".join(lines)
+        return properties_text(_SETTINGS.texts(self))
 
     def changed(self, properties: Mapping[str, str]) -> NameServerConfig:
         """Return it with the values of properties that may change while a name server runs.
@@ -86,18 +79,17 @@ class NameServerConfig:
         StoreConfigError
             A value is none of its key.
         """
-        values: dict[str, Any] = {}
-        for each in fields(self):
-            key = _key(each.name)
-            if key in properties and each.name not in _FIXED:
-                values[each.name] = parse_value(key, str(each.type), properties[key])
+        values = {
+            name: _SETTINGS.parse(name, properties[key])
+            for name, key in _SETTINGS.keys.items()
+            if key in properties and name not in _FIXED
+        }
         return replace(self, **values)
 
 
-def _key(name: str) -> str:
-    return _NAMES.get(name) or camel_case(name)
-
-
-def _text(config: NameServerConfig, name: str) -> str:
-    value = getattr(config, name)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+_SETTINGS = Settings(
+    NameServerConfig,
+    {"port": (0, 65_535)},
+    (1, INT_MAX),
+    {"host": "bindAddress", "port": "listenPort"},
+)

@@ -48,6 +48,7 @@ from rmqsource.options.option_values import (
 from rmqsource.options.where import column_error, parse_where
 from rmqsource.tables import TABLES
 from store_core.codec.compression import MAX_DECODED_BYTES
+from store_core.config.config_checks import property_text
 from store_core.errors import FilterSyntaxError, IgnoredInputWarning
 from store_core.files.store_directory import utf8_path
 
@@ -332,7 +333,7 @@ def options_for(
     **fixed: str,
 ) -> SourceOptions:
     """Check options given in Python, where values may be numbers and booleans."""
-    given = {name: _option_text(value) for name, value in (options or {}).items()}
+    given = {name: property_text(value) for name, value in (options or {}).items()}
     lowered = {name.lower() for name in fixed}
     given = {name: text for name, text in given.items() if name.lower() not in lowered}
     if isinstance(path, (str, os.PathLike)):
@@ -340,10 +341,6 @@ def options_for(
     else:
         where = {"paths": json.dumps([utf8_path(os.fspath(each)) for each in path])}
     return parse_options({**given, **fixed, **where})
-
-
-def _option_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_commit_log_paths(options: SourceOptions, stores: tuple[str, ...]) -> None:

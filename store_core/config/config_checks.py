@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from store_core.errors import StoreConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 INT_MAX = 2**31 - 1
 _LAST_HOUR = 23
@@ -20,6 +22,67 @@ _SHOWN_CHARACTERS = 200
 _BOOLS = {"true": True, "false": False}
 
 
+class Settings:
+    """RocketMQ's key, the kind and the bounds of each field of a class, looked up once.
+
+    Parameters
+    ----------
+    bounds, other_bounds
+        Of numbers, by field, and of those that are not named there.
+    spellings
+        The keys that are no camel case of their fields.
+    """
+
+    def __init__(
+        self,
+        cls: type,
+        bounds: Mapping[str, tuple[int, int]],
+        other_bounds: tuple[int, int],
+        spellings: Mapping[str, str],
+    ) -> None:
+        self.kinds = {each.name: str(each.type) for each in fields(cls)}
+        self.keys = {name: spellings.get(name) or camel_case(name) for name in self.kinds}
+        self._rows: list[tuple[str, Any, bool, tuple[int, int]]] = [
+            (name, _type_of(kind), "None" in kind, bounds.get(name, other_bounds))
+            for name, kind in self.kinds.items()
+        ]
+
+    def check(self, values: Mapping[str, Any]) -> None:
+        """Refuse what `check_value` does; None is good where a field may be None."""
+        for name, kind, may_be_none, (least, most) in self._rows:
+            value = values[name]
+            if type(value) is kind:  # nearly all: spares two calls a field
+                is_good = kind is bool or (kind is int and least <= value <= most)
+                if is_good or (kind is str and value.isascii() and "\0" not in value):
+                    continue
+            if value is not None or not may_be_none:
+                check_value(self.keys[name], self.kinds[name], value, (least, most))
+
+    def parse(self, name: str, text: str) -> Any:
+        """Return the value of a field that a text stands for."""
+        return parse_value(self.keys[name], self.kinds[name], text)
+
+    def texts(self, config: object) -> dict[str, str]:
+        """Return what is set, by RocketMQ's keys; fields that are None stay away."""
+        found = ((key, getattr(config, name)) for name, key in self.keys.items())
+        return {key: property_text(value) for key, value in found if value is not None}
+
+
+def _type_of(kind: str) -> type:
+    return int if kind.startswith("int") else bool if kind.startswith("bool") else str
+
+
+def property_text(value: Any) -> str:
+    """Return a value as files of settings have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def properties_text(texts: Mapping[str, str]) -> str:
+    """Return settings as Java properties, sorted by key: a line ``key=value`` each."""
+    return "".join(f"{key}={text}\n" for key, text in sorted(texts.items()))
+
+
+@cache
 def camel_case(name: str) -> str:
     """Return RocketMQ's key of a field."""
     first, *rest = name.split("_")

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from store_core.config.broker_config import has_byte_order_mark, read_properties
 from store_core.config.config_checks import (
     INT_MAX,
+    Settings,
     camel_case,
     check_choice,
-    check_value,
     parse_delay_levels,
     parse_hours,
-    parse_value,
     shortened,
 )
 from store_core.config.rocketmq_keys import BROKER_KEYS, STORE_KEYS, java_type
@@ -305,20 +304,18 @@ class MessageStoreConfig:
     """How long answered half messages wait for others before their op message is written."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            kind = str(field.type)
-            if kind.startswith("str") and isinstance(value, os.PathLike):
-                value = os.fspath(value)  # a directory
-                object.__setattr__(self, field.name, value)
-            if field.name == "store_path_root_dir" and isinstance(value, str):
-                object.__setattr__(self, field.name, local_path(value))
-            if field.name in _LOG_DIRECTORIES and isinstance(value, str):
+        given = dict(vars(self))
+        for name in _TEXTS:
+            value = given[name]
+            if isinstance(value, os.PathLike):
+                value = given[name] = os.fspath(value)  # a directory
+                object.__setattr__(self, name, value)
+            if name == "store_path_root_dir" and isinstance(value, str):
+                object.__setattr__(self, name, local_path(value))
+            if name in _LOG_DIRECTORIES and isinstance(value, str):
                 paths = ",".join(local_path(path) for path in value.split(","))
-                object.__setattr__(self, field.name, paths)
-            if value is not None or "None" not in kind:
-                bounds = _BOUNDS.get(field.name, (1, INT_MAX))
-                check_value(camel_case(field.name), kind, value, bounds)
+                object.__setattr__(self, name, paths)
+        STORE_SETTINGS.check(given)
         for name, choices in _CHOICES.items():
             check_choice(camel_case(name), getattr(self, name), choices)
         _ = self.delay_levels_ms, self.delete_hours
@@ -372,7 +369,7 @@ class MessageStoreConfig:
                 _say(f"{old[key]}={text} counts as {key}, as up to release 4.5.1")
             if text is not None:
                 text = text.strip() if name in _CHOICES else text
-                values[name] = parse_value(key, _KINDS[name], text)
+                values[name] = STORE_SETTINGS.parse(name, text)
         return cls(**values)
 
     @classmethod
@@ -393,8 +390,9 @@ class MessageStoreConfig:
         return cls.from_properties(properties)
 
 
-_KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(MessageStoreConfig)}
-KEYS: dict[str, str] = {camel_case(name): name for name in _KINDS}
+STORE_SETTINGS = Settings(MessageStoreConfig, _BOUNDS, (1, INT_MAX), {})
+_TEXTS = [name for name, kind in STORE_SETTINGS.kinds.items() if kind.startswith("str")]
+KEYS: dict[str, str] = {key: name for name, key in STORE_SETTINGS.keys.items()}
 """RocketMQ's key -> field of `MessageStoreConfig`."""
 
 
