@@ -1,6 +1,6 @@
 """Between the typed fields of a header and the texts that travel.
 
-A header is a dataclass, declared with `header_class`. Its fields are ``str``, ``int`` (32 bits, as
+A header is a dataclass. Its fields are ``str``, ``int`` (32 bits, as
 in Java), ``Long`` (64) or ``bool``; one without a default is required, an optional one is None
 where it is absent. On the wire a name is the field's name in camel case, unless `wire_name` says
 otherwise. Every number of every request is checked here, before anything is done with it.
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple, TypeVar
 from rmqnet.errors import RemotingFormatError
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as header_class
+    from typing_extensions import dataclass_transform
 else:
-    # What is the same for all is in `Header`: a dataclass compiles each method of its own when it
-    # is declared, and 70 of them would take a tenth of the time that a broker has to start.
-    header_class = dataclasses.dataclass(repr=False, eq=False)
+
+    def dataclass_transform(**_):
+        """Do nothing: it tells type checkers what `Header` does."""
+        return lambda cls: cls
+
 
 __all__ = [
     "Header",
@@ -27,7 +29,6 @@ __all__ = [
     "RequestHeader",
     "decode_header",
     "encode_header",
-    "header_class",
     "one_of",
     "short_name",
     "wire_name",
@@ -45,13 +46,19 @@ Long = int
 H = TypeVar("H", bound="Header")
 
 
+@dataclass_transform(eq_default=False, field_specifiers=(dataclasses.field,))
 class Header:
-    """Fields of a request or an answer."""
+    """Fields of a request or an answer; each subclass is a dataclass."""
 
     HAS_SHORT_NAMES: ClassVar[bool] = False
     """The names on the wire are the one-letter ones of RocketMQ's V2 headers."""
 
     __hash__ = None  # type: ignore[assignment]  # fields may be set
+
+    def __init_subclass__(cls) -> None:
+        # What is the same for all is here: a dataclass compiles each method of its own when it
+        # is declared, and 70 of them would take a tenth of the time that a broker has to start.
+        dataclasses.dataclass(repr=False, eq=False)(cls)
 
     def __eq__(self, other: object) -> bool:
         return self.__class__ is other.__class__ and self.__dict__ == other.__dict__
@@ -67,6 +74,7 @@ class RequestHeader(Header):
     REQUEST_CODE: ClassVar[int]
 
     def __init_subclass__(cls, *, code: int) -> None:
+        super().__init_subclass__()
         cls.REQUEST_CODE = code
 
 

@@ -10,18 +10,9 @@ from __future__ import annotations
 from dataclasses import field
 
 from rmqnet.remoting.codes import RequestCode
-from rmqnet.remoting.header_fields import (
-    Header,
-    Long,
-    RequestHeader,
-    header_class,
-    one_of,
-    short_name,
-    wire_name,
-)
+from rmqnet.remoting.header_fields import Header, Long, RequestHeader, one_of, short_name, wire_name
 
 
-@header_class
 class SendMessageRequestHeader(RequestHeader, code=RequestCode.SEND_MESSAGE):
     """A message to be stored; the body is its body."""
 
@@ -41,14 +32,12 @@ class SendMessageRequestHeader(RequestHeader, code=RequestCode.SEND_MESSAGE):
     bname: str | None = field(default=None, metadata=short_name("n"))
 
 
-@header_class
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_MESSAGE_V2):
     """The same fields under names of one letter, as clients send them."""
 
     HAS_SHORT_NAMES = True
 
 
-@header_class
 class PullMessageRequestHeader(RequestHeader, code=RequestCode.PULL_MESSAGE):
     """Messages of one queue from an offset on."""
 
@@ -71,7 +60,6 @@ class PullMessageRequestHeader(RequestHeader, code=RequestCode.PULL_MESSAGE):
     bname: str | None = None
 
 
-@header_class
 class QueryMessageRequestHeader(RequestHeader, code=RequestCode.QUERY_MESSAGE):
     """Messages by key, or by unique key."""
 
@@ -88,7 +76,6 @@ class QueryMessageRequestHeader(RequestHeader, code=RequestCode.QUERY_MESSAGE):
     bname: str | None = None
 
 
-@header_class
 class QueryConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUMER_OFFSET):
     """Where a group is in a queue."""
 
@@ -99,7 +86,6 @@ class QueryConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.QUERY_CON
     bname: str | None = None
 
 
-@header_class
 class UpdateConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.UPDATE_CONSUMER_OFFSET):
     """Where a group is in a queue, to be kept."""
 
@@ -110,7 +96,6 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.UPDATE_C
     bname: str | None = None
 
 
-@header_class
 class CreateTopicRequestHeader(RequestHeader, code=RequestCode.UPDATE_AND_CREATE_TOPIC):
     """A topic to be made or changed."""
 
@@ -127,7 +112,6 @@ class CreateTopicRequestHeader(RequestHeader, code=RequestCode.UPDATE_AND_CREATE
     bname: str | None = None
 
 
-@header_class
 class SearchOffsetRequestHeader(RequestHeader, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
     """The offset in a queue at a time."""
 
@@ -138,7 +122,6 @@ class SearchOffsetRequestHeader(RequestHeader, code=RequestCode.SEARCH_OFFSET_BY
     bname: str | None = None
 
 
-@header_class
 class GetMaxOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MAX_OFFSET):
     """The end of a queue."""
 
@@ -148,7 +131,6 @@ class GetMaxOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MAX_OFFSET):
     bname: str | None = None
 
 
-@header_class
 class GetMinOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MIN_OFFSET):
     """The begin of a queue."""
 
@@ -157,7 +139,6 @@ class GetMinOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MIN_OFFSET):
     bname: str | None = None
 
 
-@header_class
 class GetEarliestMsgStoretimeRequestHeader(
     RequestHeader, code=RequestCode.GET_EARLIEST_MSG_STORETIME
 ):
@@ -168,7 +149,6 @@ class GetEarliestMsgStoretimeRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class ViewMessageRequestHeader(RequestHeader, code=RequestCode.VIEW_MESSAGE_BY_ID):
     """One message, by its place in the commit log."""
 
@@ -176,7 +156,6 @@ class ViewMessageRequestHeader(RequestHeader, code=RequestCode.VIEW_MESSAGE_BY_I
     topic: str | None = None
 
 
-@header_class
 class UnregisterClientRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_CLIENT):
     """A client goes, as member of these groups."""
 
@@ -186,7 +165,6 @@ class UnregisterClientRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_C
     bname: str | None = None
 
 
-@header_class
 class ConsumerSendMsgBackRequestHeader(RequestHeader, code=RequestCode.CONSUMER_SEND_MSG_BACK):
     """A message that could not be consumed, to be tried again later."""
 
@@ -200,7 +178,6 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader, code=RequestCode.CONSUMER_
     bname: str | None = None
 
 
-@header_class
 class EndTransactionRequestHeader(RequestHeader, code=RequestCode.END_TRANSACTION):
     """How a transaction ended."""
 
@@ -215,7 +192,6 @@ class EndTransactionRequestHeader(RequestHeader, code=RequestCode.END_TRANSACTIO
     bname: str | None = None
 
 
-@header_class
 class GetConsumerListByGroupRequestHeader(
     RequestHeader, code=RequestCode.GET_CONSUMER_LIST_BY_GROUP
 ):
@@ -225,7 +201,6 @@ class GetConsumerListByGroupRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class CheckTransactionStateRequestHeader(RequestHeader, code=RequestCode.CHECK_TRANSACTION_STATE):
     """A broker asks a producer how a transaction ended; the body is its message."""
 
@@ -238,7 +213,6 @@ class CheckTransactionStateRequestHeader(RequestHeader, code=RequestCode.CHECK_T
     bname: str | None = None
 
 
-@header_class
 class NotifyConsumerIdsChangedRequestHeader(
     RequestHeader, code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 ):
@@ -248,7 +222,6 @@ class NotifyConsumerIdsChangedRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class PutKVConfigRequestHeader(RequestHeader, code=RequestCode.PUT_KV_CONFIG):
     """A value that name servers keep."""
 
@@ -257,7 +230,6 @@ class PutKVConfigRequestHeader(RequestHeader, code=RequestCode.PUT_KV_CONFIG):
     value: str
 
 
-@header_class
 class GetKVConfigRequestHeader(RequestHeader, code=RequestCode.GET_KV_CONFIG):
     """A value that name servers keep, by its key."""
 
@@ -265,7 +237,6 @@ class GetKVConfigRequestHeader(RequestHeader, code=RequestCode.GET_KV_CONFIG):
     key: str
 
 
-@header_class
 class DeleteKVConfigRequestHeader(RequestHeader, code=RequestCode.DELETE_KV_CONFIG):
     """A value that name servers keep no more."""
 
@@ -273,7 +244,6 @@ class DeleteKVConfigRequestHeader(RequestHeader, code=RequestCode.DELETE_KV_CONF
     key: str
 
 
-@header_class
 class RegisterBrokerRequestHeader(RequestHeader, code=RequestCode.REGISTER_BROKER):
     """A broker tells a name server of itself; its topics are the body."""
 
@@ -288,7 +258,6 @@ class RegisterBrokerRequestHeader(RequestHeader, code=RequestCode.REGISTER_BROKE
     body_crc32: int | None = None
 
 
-@header_class
 class UnRegisterBrokerRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_BROKER):
     """A broker leaves."""
 
@@ -298,7 +267,6 @@ class UnRegisterBrokerRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_B
     broker_id: Long
 
 
-@header_class
 class GetRouteInfoRequestHeader(RequestHeader, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
     """Brokers and queues of a topic."""
 
@@ -307,7 +275,6 @@ class GetRouteInfoRequestHeader(RequestHeader, code=RequestCode.GET_ROUTEINFO_BY
     bname: str | None = None
 
 
-@header_class
 class GetTopicStatsInfoRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_STATS_INFO):
     """Offsets and last store times of a topic's queues."""
 
@@ -315,7 +282,6 @@ class GetTopicStatsInfoRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_S
     bname: str | None = None
 
 
-@header_class
 class ViewBrokerStatsDataRequestHeader(RequestHeader, code=RequestCode.VIEW_BROKER_STATS_DATA):
     """What was counted of a topic or group: ``TOPIC_PUT_NUMS`` and such, and of what."""
 
@@ -323,7 +289,6 @@ class ViewBrokerStatsDataRequestHeader(RequestHeader, code=RequestCode.VIEW_BROK
     stats_key: str
 
 
-@header_class
 class GetConsumerConnectionListRequestHeader(
     RequestHeader, code=RequestCode.GET_CONSUMER_CONNECTION_LIST
 ):
@@ -333,7 +298,6 @@ class GetConsumerConnectionListRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class GetProducerConnectionListRequestHeader(
     RequestHeader, code=RequestCode.GET_PRODUCER_CONNECTION_LIST
 ):
@@ -343,14 +307,12 @@ class GetProducerConnectionListRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class WipeWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.WIPE_WRITE_PERM_OF_BROKER):
     """A broker shall get no more messages."""
 
     broker_name: str
 
 
-@header_class
 class DeleteSubscriptionGroupRequestHeader(
     RequestHeader, code=RequestCode.DELETE_SUBSCRIPTIONGROUP
 ):
@@ -363,7 +325,6 @@ class DeleteSubscriptionGroupRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class GetConsumeStatsRequestHeader(RequestHeader, code=RequestCode.GET_CONSUME_STATS):
     """Offsets of a group and of the queues that it reads."""
 
@@ -373,7 +334,6 @@ class GetConsumeStatsRequestHeader(RequestHeader, code=RequestCode.GET_CONSUME_S
     bname: str | None = None
 
 
-@header_class
 class DeleteTopicRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_BROKER):
     """A topic to be removed from a broker."""
 
@@ -381,7 +341,6 @@ class DeleteTopicRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_B
     bname: str | None = None
 
 
-@header_class
 class DeleteTopicFromNamesrvRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_NAMESRV):
     """A topic to be forgotten by a name server."""
 
@@ -390,14 +349,12 @@ class DeleteTopicFromNamesrvRequestHeader(RequestHeader, code=RequestCode.DELETE
     bname: str | None = None
 
 
-@header_class
 class RegisterTopicRequestHeader(RequestHeader, code=RequestCode.REGISTER_TOPIC_IN_NAMESRV):
     """One topic of a broker, to be known by a name server; its route is the body."""
 
     topic: str
 
 
-@header_class
 class GetBrokerMemberGroupRequestHeader(RequestHeader, code=RequestCode.GET_BROKER_MEMBER_GROUP):
     """Master and slaves of a broker name."""
 
@@ -405,7 +362,6 @@ class GetBrokerMemberGroupRequestHeader(RequestHeader, code=RequestCode.GET_BROK
     broker_name: str
 
 
-@header_class
 class BrokerHeartbeatRequestHeader(RequestHeader, code=RequestCode.BROKER_HEARTBEAT):
     """A broker is still there."""
 
@@ -420,14 +376,12 @@ class BrokerHeartbeatRequestHeader(RequestHeader, code=RequestCode.BROKER_HEARTB
     election_priority: int | None = None
 
 
-@header_class
 class GetKVListByNamespaceRequestHeader(RequestHeader, code=RequestCode.GET_KVLIST_BY_NAMESPACE):
     """All values of a namespace that name servers keep."""
 
     namespace: str
 
 
-@header_class
 class ResetOffsetRequestHeader(RequestHeader, code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET):
     """A group shall go on elsewhere; a broker tells its clients with the same fields (220)."""
 
@@ -440,7 +394,6 @@ class ResetOffsetRequestHeader(RequestHeader, code=RequestCode.INVOKE_BROKER_TO_
     bname: str | None = None
 
 
-@header_class
 class GetConsumerStatusRequestHeader(
     RequestHeader, code=RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 ):
@@ -452,14 +405,12 @@ class GetConsumerStatusRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class GetTopicsByClusterRequestHeader(RequestHeader, code=RequestCode.GET_TOPICS_BY_CLUSTER):
     """Topics of a cluster."""
 
     cluster: str
 
 
-@header_class
 class QueryTopicConsumeByWhoRequestHeader(
     RequestHeader, code=RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 ):
@@ -469,7 +420,6 @@ class QueryTopicConsumeByWhoRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class QueryConsumeTimeSpanRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUME_TIME_SPAN):
     """From when to when the messages of a topic are, and where a group is."""
 
@@ -478,7 +428,6 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader, code=RequestCode.QUERY_CO
     bname: str | None = None
 
 
-@header_class
 class GetConsumerRunningInfoRequestHeader(
     RequestHeader, code=RequestCode.GET_CONSUMER_RUNNING_INFO
 ):
@@ -490,7 +439,6 @@ class GetConsumerRunningInfoRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class ConsumeMessageDirectlyResultRequestHeader(
     RequestHeader, code=RequestCode.CONSUME_MESSAGE_DIRECTLY
 ):
@@ -506,7 +454,6 @@ class ConsumeMessageDirectlyResultRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class QueryConsumeQueueRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUME_QUEUE):
     """Entries of a consume queue."""
 
@@ -518,7 +465,6 @@ class QueryConsumeQueueRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSU
     bname: str | None = None
 
 
-@header_class
 class QueryDataVersionRequestHeader(RequestHeader, code=RequestCode.QUERY_DATA_VERSION):
     """Whether a name server's knowledge of a broker is old."""
 
@@ -528,7 +474,6 @@ class QueryDataVersionRequestHeader(RequestHeader, code=RequestCode.QUERY_DATA_V
     broker_id: Long
 
 
-@header_class
 class ReplyMessageRequestHeader(RequestHeader, code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT):
     """A broker brings the reply to a request between clients; the body is its body."""
 
@@ -549,14 +494,12 @@ class ReplyMessageRequestHeader(RequestHeader, code=RequestCode.PUSH_REPLY_MESSA
     bname: str | None = None
 
 
-@header_class
 class AddWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.ADD_WRITE_PERM_OF_BROKER):
     """A broker may get messages again."""
 
     broker_name: str
 
 
-@header_class
 class QueryTopicsByConsumerRequestHeader(RequestHeader, code=RequestCode.QUERY_TOPICS_BY_CONSUMER):
     """Topics that a group reads."""
 
@@ -564,7 +507,6 @@ class QueryTopicsByConsumerRequestHeader(RequestHeader, code=RequestCode.QUERY_T
     bname: str | None = None
 
 
-@header_class
 class QuerySubscriptionByConsumerRequestHeader(
     RequestHeader, code=RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
 ):
@@ -575,7 +517,6 @@ class QuerySubscriptionByConsumerRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class GetAllTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_ALL_TOPIC_CONFIG):
     """Configuration of all topics; brokers before 5.5 look at none of the fields."""
 
@@ -584,7 +525,6 @@ class GetAllTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_ALL_TOP
     max_topic_num: int | None = None
 
 
-@header_class
 class GetAllSubscriptionGroupRequestHeader(
     RequestHeader, code=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 ):
@@ -595,7 +535,6 @@ class GetAllSubscriptionGroupRequestHeader(
     max_group_num: int | None = None
 
 
-@header_class
 class GetTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_CONFIG):
     """Configuration of a topic."""
 
@@ -604,7 +543,6 @@ class GetTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_CONF
     lo: bool | None = None
 
 
-@header_class
 class GetSubscriptionGroupConfigRequestHeader(
     RequestHeader, code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
 ):
@@ -614,7 +552,6 @@ class GetSubscriptionGroupConfigRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class UpdateGroupForbiddenRequestHeader(
     RequestHeader, code=RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
 ):
@@ -626,7 +563,6 @@ class UpdateGroupForbiddenRequestHeader(
     bname: str | None = None
 
 
-@header_class
 class CloneGroupOffsetRequestHeader(RequestHeader, code=RequestCode.CLONE_GROUP_OFFSET):
     """A group shall go on where another is; without a topic in all of them."""
 
@@ -637,14 +573,12 @@ class CloneGroupOffsetRequestHeader(RequestHeader, code=RequestCode.CLONE_GROUP_
     bname: str | None = None
 
 
-@header_class
 class GetConsumeStatsInBrokerHeader(RequestHeader, code=RequestCode.GET_BROKER_CONSUME_STATS):
     """Offsets of all groups; of order topics only, if that is wanted."""
 
     is_order: bool
 
 
-@header_class
 class RecallMessageRequestHeader(RequestHeader, code=RequestCode.RECALL_MESSAGE):
     """A timer message that shall not be delivered."""
 
@@ -654,7 +588,6 @@ class RecallMessageRequestHeader(RequestHeader, code=RequestCode.RECALL_MESSAGE)
     bname: str | None = None
 
 
-@header_class
 class SendMessageResponseHeader(Header):
     """Where a message was stored; several ids have commas between them."""
 
@@ -668,7 +601,6 @@ class SendMessageResponseHeader(Header):
     trace_on: bool | None = field(default=None, metadata=wire_name("TRACE_ON"))
 
 
-@header_class
 class PullMessageResponseHeader(Header):
     """Where to go on; the body is the messages."""
 
@@ -682,7 +614,6 @@ class PullMessageResponseHeader(Header):
     forbidden_type: int | None = None
 
 
-@header_class
 class HeartbeatResponseHeader(Header):
     """What the broker makes of heartbeats; release 5 only."""
 
@@ -692,7 +623,6 @@ class HeartbeatResponseHeader(Header):
     is_sub_change: bool | None = field(default=None, metadata=wire_name("IS_SUB_CHANGE"))
 
 
-@header_class
 class QueryMessageResponseHeader(Header):
     """How far the index goes; the body is the messages."""
 
@@ -700,56 +630,48 @@ class QueryMessageResponseHeader(Header):
     index_last_update_phyoffset: Long
 
 
-@header_class
 class QueryConsumerOffsetResponseHeader(Header):
     """Where a group is in a queue."""
 
     offset: Long
 
 
-@header_class
 class SearchOffsetResponseHeader(Header):
     """The offset at a time."""
 
     offset: Long
 
 
-@header_class
 class GetMaxOffsetResponseHeader(Header):
     """The end of a queue."""
 
     offset: Long
 
 
-@header_class
 class GetMinOffsetResponseHeader(Header):
     """The begin of a queue."""
 
     offset: Long
 
 
-@header_class
 class GetEarliestMsgStoretimeResponseHeader(Header):
     """When the first message was stored, in ms; -1: never."""
 
     timestamp: Long
 
 
-@header_class
 class GetKVConfigResponseHeader(Header):
     """The value."""
 
     value: str | None = None
 
 
-@header_class
 class GetBrokerConfigResponseHeader(Header):
     """Version of the configuration; the body is its text."""
 
     version: str
 
 
-@header_class
 class RegisterBrokerResponseHeader(Header):
     """Where the master of a slave is."""
 
@@ -757,42 +679,36 @@ class RegisterBrokerResponseHeader(Header):
     master_addr: str | None = None
 
 
-@header_class
 class QueryDataVersionResponseHeader(Header):
     """Whether the broker has to register again."""
 
     changed: bool
 
 
-@header_class
 class WipeWritePermOfBrokerResponseHeader(Header):
     """In how many topics."""
 
     wipe_topic_count: int
 
 
-@header_class
 class AddWritePermOfBrokerResponseHeader(Header):
     """In how many topics."""
 
     add_topic_count: int
 
 
-@header_class
 class RecallMessageResponseHeader(Header):
     """The recalled message."""
 
     msg_id: str
 
 
-@header_class
 class GetAllTopicConfigResponseHeader(Header):
     """How many topics there are; since 5.5."""
 
     total_topic_num: int | None = None
 
 
-@header_class
 class GetAllSubscriptionGroupResponseHeader(Header):
     """How many groups there are; since 5.5."""
 
