@@ -290,27 +290,15 @@ def settings_of_slave(
     return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}
 
 
-class MasterCalls(Closing):
+class MasterCalls(StoppableCalls, Closing):
     """Connections to masters, in a thread of their own; a context manager."""
 
     def __init__(self, credentials: AclCredentials | None = None) -> None:
-        self._calls = StoppableCalls("slave-to-master", credentials)
+        super().__init__("slave-to-master", credentials)
 
     def __enter__(self) -> MasterCalls:
         self.open()
         return self
-
-    def open(self) -> None:
-        """Let requests be sent."""
-        self._calls.open()
-
-    def give_up(self) -> None:
-        """Fail the requests that wait for an answer, and all further ones."""
-        self._calls.give_up()
-
-    def close(self) -> None:
-        """End the connections; a second call does nothing."""
-        self._calls.close()
 
     def table(self, address: str, code: RequestCode) -> dict[str, Any]:
         """Return the JSON object that a master answers.
@@ -351,11 +339,10 @@ class MasterCalls(Closing):
         code: RequestCode,
         ask: Callable[[RequestCalls], Coroutine[Any, Any, T]],
     ) -> T:
-        remoting = self._calls.remoting
-        if remoting is None:
+        if self.remoting is None:
             raise ClientError(f"{address} is not asked: this broker stops")
-        calls = RequestCalls(remoting, _TIMEOUT_S)
+        calls = RequestCalls(self.remoting, _TIMEOUT_S)
         try:
-            return self._calls.run(ask(calls))
+            return self.run(ask(calls))
         except (RemotingError, BrokerError) as err:
             raise ClientError(f"{address} does not answer {code.name}: {err}") from err
