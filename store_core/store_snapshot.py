@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from store_core.config.config_files import load_topics
 from store_core.config.message_store_config import MessageStoreConfig
@@ -50,6 +50,7 @@ from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.state.checkpoint import StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
 from store_core.state.store_state import StoreState, store_state, written_by_5x
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     import os
@@ -79,7 +80,7 @@ _PROOF_BYTES = 88
 _MOST_QUEUES, _MOST_REMOTE_QUEUES = 4096, 8  # take 0.3 s, and some requests each
 
 
-class StoreSnapshot(StoreQueries):
+class StoreSnapshot(StoreQueries, Closing):
     """A store as it stood when it was opened; takes no lock, creates and changes nothing.
 
     A `ReadableStore`. Files are opened read only and on demand; nothing after ``end_offset`` is
@@ -461,12 +462,6 @@ class StoreSnapshot(StoreQueries):
             self._database.close()
             self._database, self._database_sought = None, False
             self._forget_queues()
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _reading(self, *, whole: bool = False) -> AbstractContextManager[StoreSnapshot]:
         del whole
