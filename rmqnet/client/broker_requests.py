@@ -101,9 +101,9 @@ class BrokerRequests:
         header = decode_header(GetConsumerStatusRequestHeader, request.ext_fields)
         consumer = self._groups.consumers.get(header.group)
         if consumer is None:
-            return _answer(request, b'{"messageQueueTable":{}}')
+            return request.success(body=b'{"messageQueueTable":{}}')
         offsets = await self._in_pool(consumer.consumer_offsets, header.topic)
-        return _answer(request, to_queue_json({"messageQueueTable": offsets}).encode())
+        return request.success(body=to_queue_json({"messageQueueTable": offsets}).encode())
 
     async def _running_info(self, _: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(GetConsumerRunningInfoRequestHeader, request.ext_fields)
@@ -111,7 +111,7 @@ class BrokerRequests:
         if consumer is None:
             return _not_here(request, header.consumer_group)
         info = await self._in_pool(consumer.running_info)
-        return _answer(request, to_queue_json(info).encode())
+        return request.success(body=to_queue_json(info).encode())
 
     async def _consume_directly(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ConsumeMessageDirectlyResultRequestHeader, request.ext_fields)
@@ -121,7 +121,7 @@ class BrokerRequests:
         message = _message_of(request, address)
         broker_name = header.broker_name or ""
         result = await self._in_pool(consumer.consume_directly, message, broker_name)
-        return _answer(request, json.dumps(result).encode())
+        return request.success(body=json.dumps(result).encode())
 
     async def _reply(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ReplyMessageRequestHeader, request.ext_fields)
@@ -129,7 +129,7 @@ class BrokerRequests:
         # Not in the pool: listeners there may take long, or wait for this very reply.
         if not any(producer.on_reply(message) for producer in self._groups.producers.values()):
             logger.warning("%s brings a reply that nobody waits for (any more)", address)
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+        return request.success()
 
     async def _in_pool(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool(), function, *args)
@@ -172,10 +172,6 @@ def _reply_message(header: ReplyMessageRequestHeader, body: bytes) -> Message:
     )
 
 
-def _answer(request: RemotingCommand, body: bytes) -> RemotingCommand:
-    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
-
-
 def _not_here(request: RemotingCommand, group: str) -> RemotingCommand:
     remark = f"The Consumer Group <{group}> not exist in this consumer"
-    return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark)
+    return request.refusal(ResponseCode.SYSTEM_ERROR, remark)

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from rmqnet.namesrv.kv_config_manager import KVConfigManager
     from rmqnet.namesrv.name_server_config import NameServerConfig
     from rmqnet.namesrv.route_info_manager import RouteInfoManager
-    from rmqnet.remoting.header_fields import Header
     from rmqnet.remoting.remoting_server import RemotingServer
     from rmqnet.remoting.server_connection import ServerConnection
     from rmqnet.remoting.worker_pool import WorkerPool
@@ -141,7 +140,7 @@ class NameServerProcessor:
         route = self._routes.route(header.topic, acting_masters=config.support_acting_master)
         if route is None:
             remark = f"No topic route info in name server for the topic: {header.topic}"
-            return RemotingCommand.response_to(request, ResponseCode.TOPIC_NOT_EXIST, remark)
+            return request.refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         zone_name = request.ext_fields.get(_ZONE_NAME, "").strip()
         if zone_name and request.ext_fields.get(_ZONE_MODE, "").lower() == "true":
             route = route.in_zone(zone_name)
@@ -150,7 +149,7 @@ class NameServerProcessor:
             route = replace(route, order_topic_conf=fixed)
         data = route.to_json()
         is_standard = request.version >= _V4_9_4 or header.accept_standard_json_only
-        return _success(request, body=_standard_json(data) if is_standard else _json(data))
+        return request.success(body=_standard_json(data) if is_standard else _json(data))
 
     # What brokers say.
 
@@ -179,16 +178,16 @@ class NameServerProcessor:
         table = None
         if self.config.return_order_topic_config_to_broker:
             table = self._kv_configs.table(ORDER_TOPIC_CONFIG)
-        return _success(request, result, b"" if table is None else _json({"table": table}))
+        return request.success(result, b"" if table is None else _json({"table": table}))
 
     def _unregister_broker(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         self._routes.unregister(decode_header(UnRegisterBrokerRequestHeader, request.ext_fields))
-        return _success(request)
+        return request.success()
 
     def _broker_heartbeat(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(BrokerHeartbeatRequestHeader, request.ext_fields)
         self._routes.note_heartbeat(header.cluster_name, header.broker_addr)
-        return _success(request)
+        return request.success()
 
     def _query_data_version(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(QueryDataVersionRequestHeader, request.ext_fields)
@@ -196,12 +195,12 @@ class NameServerProcessor:
         known = self._routes.data_version(header.cluster_name, header.broker_addr)
         self._routes.note_heartbeat(header.cluster_name, header.broker_addr)
         body = b"" if known is None else _json(known.to_json())
-        return _success(request, QueryDataVersionResponseHeader(changed=known != asked), body)
+        return request.success(QueryDataVersionResponseHeader(changed=known != asked), body)
 
     def _register_topic(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(RegisterTopicRequestHeader, request.ext_fields)
         self._routes.register_topic(header.topic, _parsed(request, "route", _queue_datas))
-        return _success(request)
+        return request.success()
 
     def _broker_member_group(
         self, _: ServerConnection, request: RemotingCommand
@@ -212,27 +211,27 @@ class NameServerProcessor:
             "brokerName": header.broker_name,
             "cluster": header.cluster_name,
         }
-        return _success(request, body=_json({"brokerMemberGroup": group}))
+        return request.success(body=_json({"brokerMemberGroup": group}))
 
     # What admins ask and change.
 
     def _cluster_info(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        return _success(request, body=_json(self._routes.cluster_info()))
+        return request.success(body=_json(self._routes.cluster_info()))
 
     def _wipe_write_perm(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(WipeWritePermOfBrokerRequestHeader, request.ext_fields)
         count = self._routes.wipe_write_perm(header.broker_name)
-        return _success(request, WipeWritePermOfBrokerResponseHeader(count))
+        return request.success(WipeWritePermOfBrokerResponseHeader(count))
 
     def _add_write_perm(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(AddWritePermOfBrokerRequestHeader, request.ext_fields)
         count = self._routes.add_write_perm(header.broker_name)
-        return _success(request, AddWritePermOfBrokerResponseHeader(count))
+        return request.success(AddWritePermOfBrokerResponseHeader(count))
 
     def _delete_topic(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(DeleteTopicFromNamesrvRequestHeader, request.ext_fields)
         self._routes.delete_topic(header.topic, header.cluster_name)
-        return _success(request)
+        return request.success()
 
     def _all_topics(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         return self._topic_list(
@@ -267,12 +266,12 @@ class NameServerProcessor:
     ) -> RemotingCommand:
         if not (self.config.enable_topic_list if is_allowed is None else is_allowed):
             return _failure(request, "disable")
-        return _success(request, body=_json({"topicList": topics()}))
+        return request.success(body=_json({"topicList": topics()}))
 
     def _system_topics(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         topics, address = self._routes.system_topics()
         content: dict[str, Any] = {} if address is None else {"brokerAddr": address}
-        return _success(request, body=_json({**content, "topicList": topics}))
+        return request.success(body=_json({**content, "topicList": topics}))
 
     # Values and settings.
 
@@ -286,9 +285,9 @@ class NameServerProcessor:
         header = decode_header(GetKVConfigRequestHeader, request.ext_fields)
         value = self._kv_configs.get(header.namespace, header.key)
         if value is not None:
-            return _success(request, GetKVConfigResponseHeader(value))
+            return request.success(GetKVConfigResponseHeader(value))
         remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-        return RemotingCommand.response_to(request, ResponseCode.QUERY_NOT_FOUND, remark)
+        return request.refusal(ResponseCode.QUERY_NOT_FOUND, remark)
 
     def _delete_kv_config(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(DeleteKVConfigRequestHeader, request.ext_fields)
@@ -300,12 +299,12 @@ class NameServerProcessor:
         header = decode_header(GetKVListByNamespaceRequestHeader, request.ext_fields)
         table = self._kv_configs.table(header.namespace)
         if table is not None:
-            return _success(request, body=_json({"table": table}))
+            return request.success(body=_json({"table": table}))
         remark = f"No config item, Namespace: {header.namespace}"
-        return RemotingCommand.response_to(request, ResponseCode.QUERY_NOT_FOUND, remark)
+        return request.refusal(ResponseCode.QUERY_NOT_FOUND, remark)
 
     def _get_config(self, _: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        return _success(request, body=self.config.to_text().encode())
+        return request.success(body=self.config.to_text().encode())
 
     def _update_config(
         self, connection: ServerConnection, request: RemotingCommand
@@ -317,19 +316,13 @@ class NameServerProcessor:
             return _failure(request, f"the settings cannot be used: {err}")
         if properties.keys() & BLACK_LIST:
             remark = "Can not update config in black list."
-            return RemotingCommand.response_to(request, ResponseCode.NO_PERMISSION, remark)
+            return request.refusal(ResponseCode.NO_PERMISSION, remark)
         self.config = changed
-        return _success(request)
-
-
-def _success(
-    request: RemotingCommand, header: Header | None = None, body: bytes = b""
-) -> RemotingCommand:
-    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, header, body)
+        return request.success()
 
 
 def _failure(request: RemotingCommand, remark: str) -> RemotingCommand:
-    return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark)
+    return request.refusal(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _kept(request: RemotingCommand, keep: Callable[[], None]) -> RemotingCommand:
@@ -338,7 +331,7 @@ def _kept(request: RemotingCommand, keep: Callable[[], None]) -> RemotingCommand
         keep()
     except StoreWriteError as err:
         return _failure(request, f"the value is not kept: {err}")
-    return _success(request)
+    return request.success()
 
 
 def _json(value: Any) -> bytes:

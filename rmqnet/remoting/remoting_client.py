@@ -399,7 +399,7 @@ class RemotingClient:
         self, connection: RemotingConnection, command: RemotingCommand, code: int, remark: str
     ) -> None:
         if not command.is_oneway:
-            response = RemotingCommand.response_to(command, code, remark)
+            response = command.refusal(code, remark)
             self._write_answer(connection, command, response)
 
     def _write_answer(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rmqnet.remoting.codes import (
     V5_3_3,
     LanguageCode,
+    ResponseCode,
     SerializeType,
     request_name,
     response_name,
@@ -90,6 +91,14 @@ class RemotingCommand:
             RESPONSE_FLAG,
             serialize_type=request.serialize_type,
         )
+
+    def success(self, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
+        """Return the answer of success to this request; without both it says nothing else."""
+        return self.response_to(self, ResponseCode.SUCCESS, None, header, body)
+
+    def refusal(self, code: int, remark: str) -> RemotingCommand:
+        """Return the answer to this request that something cannot be done, and why."""
+        return self.response_to(self, code, remark)
 
     def __repr__(self) -> str:
         # Names of fields only: among the values are keys, tokens and signatures.

@@ -425,7 +425,7 @@ class RemotingServer:
     def _refuse(
         self, connection: ServerConnection, command: RemotingCommand, code: int, remark: str
     ) -> None:
-        self._write(connection, command, RemotingCommand.response_to(command, code, remark))
+        self._write(connection, command, command.refusal(code, remark))
 
     def _write(
         self,
@@ -466,7 +466,7 @@ class RemotingServer:
         except RemotingError as err:
             logger.warning("no answer to %s: %s", connection.address, err)
             code = ResponseCode.SYSTEM_ERROR
-            return encode_frame(RemotingCommand.response_to(request, code, str(err)))
+            return encode_frame(request.refusal(code, str(err)))
 
     def _frame(self, command: RemotingCommand) -> bytes:
         command.opaque = next(self._opaques) & _MAX_OPAQUE
@@ -484,7 +484,7 @@ def _respond(
     except Exception as err:
         logger.exception("%s asked for %r", connection.address, command)
         code, remark = ResponseCode.SYSTEM_ERROR, f"{type(err).__name__}: {err}"
-    return RemotingCommand.response_to(command, code, remark)
+    return command.refusal(code, remark)
 
 
 def _name_of(code: int) -> str:

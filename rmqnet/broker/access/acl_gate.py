@@ -58,7 +58,7 @@ class AclGate(ServiceThread):
         except AccessDeniedError as err:
             self._tell(connection.host, command, str(err))
             remark = f"{_EXCEPTION}: {err}"
-            return RemotingCommand.response_to(command, ResponseCode.SYSTEM_ERROR, remark)
+            return command.refusal(ResponseCode.SYSTEM_ERROR, remark)
         return None
 
     def run_once(self) -> bool:

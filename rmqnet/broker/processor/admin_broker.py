@@ -33,4 +33,4 @@ class AdminProcessor(RequestProcessor):
         try:
             return super()._run(handler, connection, request)
         except (ClientError, StoreError, ValueError) as err:
-            return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, str(err))
+            return request.refusal(ResponseCode.SYSTEM_ERROR, str(err))

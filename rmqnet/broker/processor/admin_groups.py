@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.admin_broker import AdminProcessor
-from rmqnet.broker.processor.bodies import body_of, json_answer, success
+from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.broker.processor.request_processor import answers
 from rmqnet.errors import RemotingError, RemotingTimeoutError
@@ -51,7 +51,7 @@ class AdminGroups(AdminProcessor):
         with body_of(request) as data:
             change = self._parsed(data)
         self._broker.groups.update(*change)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_all(self, request: RemotingCommand) -> RemotingCommand:
@@ -61,7 +61,7 @@ class AdminGroups(AdminProcessor):
             check_count("groups", len(items), self._broker.config.max_groups_per_request)
             changes = [self._parsed(json_object(each, "groupConfigList")) for each in items]
         self._broker.groups.update_all(changes)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
@@ -88,7 +88,7 @@ class AdminGroups(AdminProcessor):
         self._broker.groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
             self._broker.offsets.remove_group(header.group_name)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     def forbid(self, request: RemotingCommand) -> RemotingCommand:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.admin_topics import known_topic, queue_of
-from rmqnet.broker.processor.bodies import json_answer, success
+from rmqnet.broker.processor.bodies import json_answer
 from rmqnet.broker.processor.message_checks import RefusedError
 from rmqnet.broker.processor.request_processor import answers
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
@@ -131,7 +131,7 @@ class AdminOffsets(AdminProcessor):
             is_unsubscribed = broker.consumers.is_unsubscribed(source, topic)
             if broker.topics.select(topic) and (header.offline or not is_unsubscribed):
                 broker.offsets.clone(source, header.dest_group, topic)
-        return success(request)
+        return request.success()
 
     def _topics_of(self, header: GetConsumeStatsRequestHeader) -> list[str]:
         """Return the topics that are meant; but for a list, those that members do not want go."""

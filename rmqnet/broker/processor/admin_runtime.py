@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.broker_config import config_text, parse_config_text
 from rmqnet.broker.processor.admin_broker import AdminProcessor
-from rmqnet.broker.processor.bodies import json_answer, success
+from rmqnet.broker.processor.bodies import json_answer
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.broker.processor.request_processor import answers
 from rmqnet.remoting.codes import V5_3_3, RequestCode, ResponseCode
@@ -80,7 +80,7 @@ class AdminRuntime(AdminProcessor):
         logger.info("settings were changed: %s", properties)
         if "brokerPermission" in properties:
             broker.topics.touch()
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.GET_BROKER_CONFIG)
     def config(self, request: RemotingCommand) -> RemotingCommand:
@@ -88,7 +88,7 @@ class AdminRuntime(AdminProcessor):
         version = json.dumps(self._version.to_json(), separators=(",", ":"))
         body = config_text(self._broker.config, self._broker.store.config).encode()
         header = GetBrokerConfigResponseHeader(version)
-        return success(request, header, body)
+        return request.success(header, body)
 
     @answers(RequestCode.GET_BROKER_RUNTIME_INFO)
     def runtime_info(self, request: RemotingCommand) -> RemotingCommand:
@@ -131,13 +131,13 @@ class AdminRuntime(AdminProcessor):
     def clean_queues(self, request: RemotingCommand) -> RemotingCommand:
         """Delete files of queues whose messages are gone (306)."""
         open_store(self._broker).services.clean_consume_queue.run_once()
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def delete_segments(self, request: RemotingCommand) -> RemotingCommand:
         """Delete expired segments of the log soon, at whichever hour (329)."""
         open_store(self._broker).services.clean_commit_log.execute_delete_files_manually()
-        return success(request)
+        return request.success()
 
     def _update_store(self, properties: Mapping[str, str]) -> None:
         wanted = {key: text for key, text in properties.items() if key in KEYS}
@@ -246,7 +246,7 @@ class AdminTimers(AdminProcessor):
         data = directory.read_head(path, size)
         if data is None or len(data) < size:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
-        return success(request, body=data)
+        return request.success(body=data)
 
     @answers(RequestCode.GET_TIMER_METRICS)
     def metrics(self, request: RemotingCommand) -> RemotingCommand:

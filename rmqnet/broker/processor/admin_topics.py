@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.admin_broker import AdminProcessor
-from rmqnet.broker.processor.bodies import body_of, json_answer, success
+from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.broker.processor.queue_offsets import queue_begin
 from rmqnet.broker.processor.request_processor import answers
@@ -66,7 +66,7 @@ class AdminTopics(AdminProcessor):
         self._check_message_type(changes)
         if changes or config != self._broker.topics.select(header.topic):
             self._broker.topics.update(config, changes)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     def update_all(self, request: RemotingCommand) -> RemotingCommand:
@@ -82,7 +82,7 @@ class AdminTopics(AdminProcessor):
             self._check(config.topic_name)
             self._check_message_type(config.attributes)
         self._broker.topics.update_all((config, config.attributes) for config in configs)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
@@ -130,7 +130,7 @@ class AdminTopics(AdminProcessor):
         self._check_no_system_topic(topic)
         for name in [topic, *self._pop_retry_topics(topic)]:
             self._delete(name)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, request: RemotingCommand) -> RemotingCommand:
@@ -147,7 +147,7 @@ class AdminTopics(AdminProcessor):
             is_own = broker.topics.is_system_topic(topic) or topic.startswith(LMQ_PREFIX)
             if not is_own and broker.topics.select(topic) is None:
                 written.delete_topic(topic)
-        return success(request)
+        return request.success()
 
     def _check(self, topic: str) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqnet.client.queue_json import to_queue_json
 from rmqnet.errors import RemotingFormatError
-from rmqnet.remoting.codes import ResponseCode, request_name
+from rmqnet.remoting.codes import request_name
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.lenient_json import json_object, parse_lenient_json
 
@@ -37,16 +37,4 @@ def json_answer(
     request: RemotingCommand, value: Any, header: Header | None = None
 ) -> RemotingCommand:
     """Return the answer of success whose body is JSON; keys may be queues or whole numbers."""
-    return success(request, header, to_queue_json(value).encode())
-
-
-def success(
-    request: RemotingCommand, header: Header | None = None, body: bytes = b""
-) -> RemotingCommand:
-    """Return the answer of success; without header and body it says nothing else."""
-    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, None, header, body)
-
-
-def refusal(request: RemotingCommand, code: ResponseCode, remark: str) -> RemotingCommand:
-    """Return the answer that something cannot be done, and why."""
-    return RemotingCommand.response_to(request, code, remark)
+    return request.success(header, to_queue_json(value).encode())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
 from rmqnet.broker.clients.client_housekeeping import forget_client
-from rmqnet.broker.processor.bodies import body_of, refusal, success
+from rmqnet.broker.processor.bodies import body_of
 from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.client.heartbeat_data import TAG, ConsumeType, parse_heartbeat, parse_subscription
 from rmqnet.errors import RemotingFormatError
@@ -66,7 +66,7 @@ class ClientManageProcessor(RequestProcessor):
         header = HeartbeatResponseHeader(
             is_support_heart_beat_v2=True, is_sub_change=is_changed or not data.fingerprint
         )
-        return success(request, header)
+        return request.success(header)
 
     @answers(RequestCode.UNREGISTER_CLIENT, with_client=True)
     def unregister_client(
@@ -85,7 +85,7 @@ class ClientManageProcessor(RequestProcessor):
             # the others hear of it: they want the queues at once.
             broker.locks.unlock(group, None, header.client_id)
             broker.consumers.unregister(group, connection, is_notifying=is_notifying)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.CHECK_CLIENT_CONFIG)
     def check_client_config(self, request: RemotingCommand) -> RemotingCommand:
@@ -94,19 +94,19 @@ class ClientManageProcessor(RequestProcessor):
             found = json_object(data.get("subscriptionData"), "subscriptionData")
             subscription = parse_subscription(found)
         if subscription.expression_type == TAG:
-            return success(request)
+            return request.success()
         if not self._broker.config.enable_property_filter:
             kind = subscription.expression_type
             remark = f"The broker does not support consumer to filter message by {kind:.80}"
-            return refusal(request, ResponseCode.SYSTEM_ERROR, remark)
+            return request.refusal(ResponseCode.SYSTEM_ERROR, remark)
         if subscription.expression_type != SQL92:
             remark = f"there is no filter of type {subscription.expression_type:.80}"
-            return refusal(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+            return request.refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         try:
             parse_sql(subscription.sub_string, _SQL_DIALECT)
         except FilterSyntaxError as err:
-            return refusal(request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(err))
-        return success(request)
+            return request.refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(err))
+        return request.success()
 
     def _check_counts(self, data: HeartbeatData) -> None:
         config = self._broker.config

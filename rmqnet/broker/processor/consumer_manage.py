@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmqnet.broker.processor.bodies import body_of, json_answer, refusal, success
+from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.client.queue_json import queue_json, queue_of
@@ -41,12 +41,12 @@ class ConsumerManageProcessor(RequestProcessor):
         if offset == NO_OFFSET:
             if header.set_zero_if_not_found is False:
                 remark = "Not found, do not set to zero, maybe this group boot first"
-                return refusal(request, ResponseCode.QUERY_NOT_FOUND, remark)
+                return request.refusal(ResponseCode.QUERY_NOT_FOUND, remark)
             if not self._has_first_message(topic, queue_id):
                 remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
-                return refusal(request, ResponseCode.QUERY_NOT_FOUND, remark)
+                return request.refusal(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
-        return success(request, QueryConsumerOffsetResponseHeader(offset))
+        return request.success(QueryConsumerOffsetResponseHeader(offset))
 
     @answers(RequestCode.UPDATE_CONSUMER_OFFSET, with_client=True)
     def update_consumer_offset(
@@ -58,12 +58,12 @@ class ConsumerManageProcessor(RequestProcessor):
         broker = self._broker
         if queue_id < 0:
             remark = f"queueId[{queue_id}] is illegal, topic:[{topic}]"
-            return refusal(request, ResponseCode.INVALID_PARAMETER, remark)
+            return request.refusal(ResponseCode.INVALID_PARAMETER, remark)
         if broker.groups.get(group) is None:
             remark = f"Group {group} not exist!"
-            return refusal(request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+            return request.refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if broker.topics.select(topic) is None:
-            return refusal(request, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+            return request.refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if broker.config.use_server_side_reset_offset and broker.offsets.has_reset(
             group, topic, queue_id
         ):
@@ -71,7 +71,7 @@ class ConsumerManageProcessor(RequestProcessor):
             return RemotingCommand.response_to(request, ResponseCode.SUCCESS, remark)
         address = connection.address
         broker.offsets.commit(group, topic, queue_id, header.commit_offset, address)
-        return success(request)
+        return request.success()
 
     @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def consumer_list(self, request: RemotingCommand) -> RemotingCommand:
@@ -81,7 +81,7 @@ class ConsumerManageProcessor(RequestProcessor):
         ids = [] if info is None else info.client_ids
         if not ids:
             remark = f"no consumer for this group, {header.consumer_group}"
-            return refusal(request, ResponseCode.SYSTEM_ERROR, remark)
+            return request.refusal(ResponseCode.SYSTEM_ERROR, remark)
         return json_answer(request, {"consumerIdList": ids})
 
     @answers(RequestCode.LOCK_BATCH_MQ)
@@ -96,7 +96,7 @@ class ConsumerManageProcessor(RequestProcessor):
         """Give up the locks of a member (42)."""
         group, client_id, queues = _locks_of(request)
         self._broker.locks.unlock(group, queues, client_id)
-        return success(request)
+        return request.success()
 
     def _has_first_message(self, topic: str, queue_id: int) -> bool:
         store = self._broker.dispatched_store

@@ -34,7 +34,7 @@ class RefusedError(Exception):
 
     def answer_to(self, request: RemotingCommand) -> RemotingCommand:
         """Return it as the answer to a request."""
-        return RemotingCommand.response_to(request, self.code, self.remark)
+        return request.refusal(self.code, self.remark)
 
 
 def open_store(broker: Broker) -> MessageStore:

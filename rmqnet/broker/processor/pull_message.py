@@ -373,7 +373,7 @@ class PullMessageProcessor(RequestProcessor):
         for pull in held:
             assert isinstance(pull, AllowedPull)
             code, remark = ResponseCode.SYSTEM_BUSY, "too many pulls wait for a thread"
-            response = RemotingCommand.response_to(pull.request, code, remark)
+            response = pull.request.refusal(code, remark)
             self._broker.server.answer(pull.connection, pull.request, response)
 
     def _resume(self, held: list[HeldPull]) -> None:
@@ -394,7 +394,7 @@ class PullMessageProcessor(RequestProcessor):
             response = _damaged(pull, err)
         except Exception as err:  # the client must not wait for ever
             remark = f"{type(err).__name__}: {err}"
-            response = RemotingCommand.response_to(pull.request, ResponseCode.SYSTEM_ERROR, remark)
+            response = pull.request.refusal(ResponseCode.SYSTEM_ERROR, remark)
         if response is not None:
             self._broker.server.answer(pull.connection, pull.request, response)
 
@@ -424,7 +424,7 @@ class PullMessageProcessor(RequestProcessor):
 def _damaged(pull: AllowedPull, err: StoreError) -> RemotingCommand:
     """Return the answer that says what cannot be read, and where it lies."""
     logger.warning("queue %s/%d at %d: %s", *pull.queue, pull.offset, err)
-    return RemotingCommand.response_to(pull.request, ResponseCode.SYSTEM_ERROR, str(err))
+    return pull.request.refusal(ResponseCode.SYSTEM_ERROR, str(err))
 
 
 @functools.lru_cache(maxsize=1024)

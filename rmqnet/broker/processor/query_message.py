@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.bodies import success
 from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
@@ -57,7 +56,7 @@ class QueryMessageProcessor(RequestProcessor):
             return RemotingCommand.response_to(
                 request, ResponseCode.QUERY_NOT_FOUND, remark, answer
             )
-        return success(request, answer, body)
+        return request.success(answer, body)
 
     @answers(RequestCode.VIEW_MESSAGE_BY_ID)
     def view(self, request: RemotingCommand) -> RemotingCommand:
@@ -66,8 +65,8 @@ class QueryMessageProcessor(RequestProcessor):
         record = self._broker.store.look_record(header.offset)
         if record is None:
             remark = f"can not find message by the offset, {header.offset}"
-            return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark)
-        return success(request, body=record)
+            return request.refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return request.success(body=record)
 
     def _records(self, messages: Iterable[Message]) -> bytes:
         """Return the records of messages; those of one inner batch have one."""

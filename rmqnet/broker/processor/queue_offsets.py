@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.bodies import success
 from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.header_fields import decode_header
@@ -40,14 +39,14 @@ class QueueOffsetProcessor(RequestProcessor):
         offset = self._broker.dispatched_store.get_max_offset_in_queue(
             header.topic, header.queue_id
         )
-        return success(request, GetMaxOffsetResponseHeader(offset))
+        return request.success(GetMaxOffsetResponseHeader(offset))
 
     @answers(RequestCode.GET_MIN_OFFSET)
     def min_offset(self, request: RemotingCommand) -> RemotingCommand:
         """Return the begin of a queue; of one that was never written 0, or -1 of batches."""
         header = decode_header(GetMinOffsetRequestHeader, request.ext_fields)
         offset = queue_begin(self._broker, header.topic, header.queue_id)
-        return success(request, GetMinOffsetResponseHeader(offset))
+        return request.success(GetMinOffsetResponseHeader(offset))
 
     @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def search_offset(self, request: RemotingCommand) -> RemotingCommand:
@@ -58,14 +57,14 @@ class QueueOffsetProcessor(RequestProcessor):
         offset = self._broker.dispatched_store.get_offset_in_queue_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
         )
-        return success(request, SearchOffsetResponseHeader(offset))
+        return request.success(SearchOffsetResponseHeader(offset))
 
     @answers(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def earliest_time(self, request: RemotingCommand) -> RemotingCommand:
         """Return the store time of the first message of a queue, ms; -1 without one."""
         header = decode_header(GetEarliestMsgStoretimeRequestHeader, request.ext_fields)
         time_ms = self._broker.store.get_earliest_message_time(header.topic, header.queue_id)
-        return success(request, GetEarliestMsgStoretimeResponseHeader(time_ms))
+        return request.success(GetEarliestMsgStoretimeResponseHeader(time_ms))
 
 
 def queue_begin(broker: Broker, topic: str, queue_id: int) -> int:

@@ -50,4 +50,4 @@ class RefusedRequests:
         """Refuse a request."""
         del connection
         code, remark = self._refusals[RequestCode(request.code)]
-        return RemotingCommand.response_to(request, code, remark)
+        return request.refusal(code, remark)

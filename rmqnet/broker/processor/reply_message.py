@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.bodies import success
 from rmqnet.broker.processor.message_checks import sendable_topic
 from rmqnet.broker.processor.refused_requests import REPLIES
 from rmqnet.broker.processor.request_processor import RequestProcessor, answers
@@ -46,13 +45,13 @@ class ReplyMessageProcessor(RequestProcessor):
         fault = self._push(connection, header, request.body)
         self._store(connection, header, queue_id, request.body)
         if fault:
-            return RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, fault)
+            return request.refusal(ResponseCode.SYSTEM_ERROR, fault)
         config = self._broker.config
         # Ids that mean nothing: clients want some.
         answer = SendMessageResponseHeader(
             "0", queue_id, 0, msg_region=config.region_id, trace_on=config.trace_on
         )
-        return success(request, answer)
+        return request.success(answer)
 
     def _push(
         self, connection: ServerConnection, header: SendMessageRequestHeader, body: bytes

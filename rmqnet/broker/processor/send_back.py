@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.bodies import success
 from rmqnet.broker.processor.message_checks import (
     PERM_WRITE,
     UNIT_SUB_FLAG,
@@ -43,7 +42,7 @@ class SendBackProcessor(RequestProcessor):
         """Put the message that lies at an offset of the log once more."""
         header = decode_header(ConsumerSendMsgBackRequestHeader, request.ext_fields)
         self._send_back(header, request.version)
-        return success(request)
+        return request.success()
 
     def _send_back(self, header: ConsumerSendMsgBackRequestHeader, version: int) -> None:
         group = self._group(header.group)
