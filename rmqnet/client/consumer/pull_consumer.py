@@ -18,7 +18,7 @@ from rmqnet.client.consumer.prefetch import QueuePrefetch
 from rmqnet.client.consumer.start_offset import StartOffsets
 from rmqnet.client.consumer.subscription import SQL92, Subscription
 from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
-from rmqnet.client.names import check_group_name
+from rmqnet.client.names import check_consumer_group
 from rmqnet.errors import BrokerError, ClientError, RemotingError, RemotingTimeoutError
 from store_core.with_blocks import ShuttingDown
 
@@ -73,7 +73,7 @@ class PullConsumer(ShuttingDown):
         *,
         options: PullConsumerOptions | None = None,
     ) -> None:
-        self.group = check_group_name(group)
+        self.group = check_consumer_group(group)
         self.options = options or PullConsumerOptions()
         self._owns_client = not isinstance(client, ClientInstance)
         self._client = client if isinstance(client, ClientInstance) else ClientInstance(client)

@@ -39,7 +39,7 @@ from rmqnet.client.consumer.start_offset import StartOffsets
 from rmqnet.client.consumer.subscription import SQL92, Subscription
 from rmqnet.client.heartbeat_data import TAG, ConsumerData, ConsumeType
 from rmqnet.client.message_queue import MessageQueue
-from rmqnet.client.names import check_group_name
+from rmqnet.client.names import check_consumer_group
 from rmqnet.errors import BrokerError, ClientError, RemotingError, TopicNotFoundError
 from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
 from store_core.with_blocks import ShuttingDown
@@ -110,7 +110,7 @@ class PushConsumer(ShuttingDown):
         orderly: bool = False,
         options: PushConsumerOptions | None = None,
     ) -> None:
-        self.group = check_group_name(group)
+        self.group = check_consumer_group(group)
         self.options = options or PushConsumerOptions()
         self._owns_client = not isinstance(client, ClientInstance)
         self._client = (
