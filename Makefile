@@ -30,7 +30,7 @@ PIP := -m pip --disable-pip-version-check --no-input install --quiet
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
-.PHONY: help demo test test-interop bench house soak lint clean environment java
+.PHONY: help demo test test-full test-interop bench house soak lint clean environment java
 .DEFAULT_GOAL := help
 
 help: ## list these commands
@@ -39,7 +39,11 @@ help: ## list these commands
 demo: $(READY) java ## read a bundled real store: topics, a time window, one key
 	$(BIN)/python -m rmqsource.demo $(ARGS)
 
-test: $(READY_SPARK) java ## run the tests (ARGS="-k name": some of them; WORKERS=0: in one process)
+test: $(READY_SPARK) java ## run the tests that take minutes (ARGS="-k name": some; WORKERS=0: in one process)
+	$(BIN)/python -m pytest -m "not full and not interop and not soak" --hypothesis-profile=quick \
+		-n $(WORKERS) --dist worksteal $(ARGS)
+
+test-full: $(READY_SPARK) java ## run all tests but those of interop and soak (ARGS, WORKERS as above)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-interop: $(READY_SPARK) java ## run the tests that need a JDK and Maven

@@ -38,8 +38,6 @@ from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
 from store_core.store_files import OpenOptions, delete_files, open_parts
-from store_core.tools.repair.cut_log import cut_log
-from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
@@ -612,9 +610,12 @@ class MessageStore(StoreQueries, ShuttingDown):
         StoreWriteError
             A file cannot be written; the old queues are in place.
         """
+        # Few stores are ever repaired while they are open.
+        from store_core.tools.repair import rebuild_in_place  # noqa: PLC0415
+
         root = self.config.store_path_root_dir
         with self._shut_meanwhile():
-            return rebuild_queues_in_place(
+            return rebuild_in_place.rebuild_queues_in_place(
                 root,
                 self.config,
                 accept_moved=accept_moved,
@@ -643,6 +644,8 @@ class MessageStore(StoreQueries, ShuttingDown):
         StoreWriteError
             A file cannot be written.
         """
+        from store_core.tools.repair.cut_log import cut_log  # noqa: PLC0415 (as above)
+
         root = self.config.store_path_root_dir
         with self._shut_meanwhile():
             return cut_log(root, self.config, offset, clock=self.clock)

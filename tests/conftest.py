@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests import tiers
 from tests.golden_store import (
     CLUSTER_NAMES,
     GOLDEN_NAMES,
@@ -62,6 +63,7 @@ _FIRST_FILES = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
 
 # How long an example takes says more of the machine's load than of the code.
 settings.register_profile("any-load", settings(), deadline=None)
+settings.register_profile("quick", settings.get_profile("any-load"), max_examples=15)
 settings.load_profile("any-load")
 
 
@@ -91,6 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SPARK_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+        tiers.mark(item, frozenset(GOLDEN_NAMES))
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from store_core import message_store
 from store_core.errors import StoreClosedError
 from store_core.ha.ha_service import HAService
 from store_core.message_store import MessageStore
 from store_core.results import PutMessageStatus
+from store_core.tools.repair import rebuild_in_place
 from tests.store_core.ha.raw_slave import (
     AckingSlave,
     RawSlave,
@@ -75,7 +75,7 @@ def test_a_store_that_a_repair_leaves_shut_ends_its_service(live_master, service
     def fail(*_, **__):
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(message_store, "rebuild_queues_in_place", fail)
+    monkeypatch.setattr(rebuild_in_place, "rebuild_queues_in_place", fail)
     monkeypatch.setattr(live_master, "load", fail)
     with pytest.raises(OSError, match="the disk is gone"):
         live_master.rebuild_consume_queue()
@@ -97,7 +97,7 @@ def test_the_service_is_shut_down_during_a_repair(live_master, monkeypatch, pool
         stopping.append(pool.submit(service.shutdown))
         wait_until(lambda: not service.address)
 
-    monkeypatch.setattr(message_store, "rebuild_queues_in_place", shut_service_down)
+    monkeypatch.setattr(rebuild_in_place, "rebuild_queues_in_place", shut_service_down)
     live_master.rebuild_consume_queue()
     stopping[0].result(20)
     with HAService(live_master, port=0) as other:  # it does not count as the store's any more
