@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable
@@ -89,9 +90,10 @@ class ClientBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.broker.server.stop()
-        self.pools.stop()
-        self.store.shutdown()
+        with ExitStack() as ending:  # what comes first may fail: the rest ends, too
+            ending.callback(self.store.shutdown)
+            ending.callback(self.pools.stop)
+            ending.callback(self.broker.server.stop)
 
     @property
     def address(self) -> str:
@@ -129,3 +131,6 @@ class FakeConnection:
     def __init__(self, address: str = "10.0.0.1:5000", *, is_open: bool = True) -> None:
         self.address = address
         self.is_open = self.is_writable = is_open
+
+    def write(self, frame: bytes) -> None:
+        """Take what a broker tells its clients, such as who has come."""
