@@ -84,7 +84,7 @@ def test_row_groups_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(export_store, "_GROUP_ROWS", 100)
     batches = iter([{"topic": pa.array(["T"] * 30)} for _ in range(9)])
-    written = export_store._write(batches, pa.schema([("topic", pa.string())]), tmp_path, 7)
+    written = export_store._write_part(batches, pa.schema([("topic", pa.string())]), tmp_path, 7)
     assert written.messages == 270
     (path,) = tmp_path.iterdir()
     found = pq.ParquetFile(path)
