@@ -8,8 +8,61 @@ from __future__ import annotations
 
 import pytest
 
-FILES = ("tests/test_notebooks.py",)
-"""Files, and folders, that start processes, kill them, or go through hundreds of cases."""
+FILES = (
+    "tests/bench/",
+    "tests/hostile/",
+    "tests/maintenance/",
+    "tests/rmqnet/test_stop.py",
+    "tests/rmqsource/cli/test_exit_codes.py",
+    "tests/rmqsource/cli/test_explore.py",
+    "tests/rmqsource/cli/test_file_uris.py",
+    "tests/rmqsource/cli/test_filters.py",
+    "tests/rmqsource/cli/test_follow.py",
+    "tests/rmqsource/cli/test_incident.py",
+    "tests/rmqsource/cli/test_interrupt.py",
+    "tests/rmqsource/cli/test_safe_output.py",
+    "tests/rmqsource/cli/test_send_tail_cluster.py",
+    "tests/rmqsource/cli/test_tables.py",
+    "tests/rmqsource/live/test_live_stream.py",
+    "tests/rmqsource/plots/",
+    "tests/rmqsource/report/",
+    "tests/rmqsource/scan/test_message_reader.py",
+    "tests/rmqsource/scan/test_remote_reads.py",
+    "tests/rmqsource/sink/test_committing_faults.py",
+    "tests/rmqsource/sink/test_killed_sink.py",
+    "tests/rmqsource/stream/test_follow.py",
+    "tests/rmqsource/stream/test_golden_streams.py",
+    "tests/rmqsource/stream/test_live_store.py",
+    "tests/rmqsource/stream/test_losses.py",
+    "tests/rmqsource/stream/test_mirror.py",
+    "tests/rmqsource/test_bounded_memory.py",
+    "tests/rmqsource/test_damaged_byte.py",
+    "tests/rmqsource/test_files_that_are_none.py",
+    "tests/rmqsource/test_interleavings.py",
+    "tests/store_core/config/test_config_database.py",
+    "tests/store_core/contract/",
+    "tests/store_core/crash/",
+    "tests/store_core/ha/test_frame_reader.py",
+    "tests/store_core/ha/test_golden_replicas.py",
+    "tests/store_core/ha/test_ha_client.py",
+    "tests/store_core/ha/test_ha_client_connections.py",
+    "tests/store_core/ha/test_killed_slave.py",
+    "tests/store_core/ha/test_replication.py",
+    "tests/store_core/recovery/test_damaged_queues.py",
+    "tests/store_core/recovery/test_log_ends.py",
+    "tests/store_core/schedule/test_killed_delivery.py",
+    "tests/store_core/test_killed_writer.py",
+    "tests/store_core/test_message_store_model.py",
+    "tests/store_core/test_message_store_threads.py",
+    "tests/store_core/test_power_loss.py",
+    "tests/store_core/tools/check/test_advice.py",
+    "tests/store_core/tools/repair/test_store_recovery.py",
+    "tests/store_core/tools/salvage/test_damaged_stores.py",
+    "tests/store_core/transaction/test_killed_transactions.py",
+    "tests/test_notebooks.py",
+)
+"""Files and folders that start processes, kill them, or go through hundreds of cases: each takes
+more than seven seconds."""
 
 WALKS = frozenset(
     {
@@ -37,9 +90,7 @@ WALKS = frozenset(
 )
 """Twenty tests with Spark that go each way once: reads, filters, streams, writes, clusters."""
 
-GOLDEN = frozenset(
-    {"onefile-5x", "classic-4x", "batch-5x", "ext-5x", "cluster-5x", "crashed-551"}
-)
+GOLDEN = frozenset({"onefile-5x", "classic-4x", "batch-5x", "ext-5x", "cluster-5x", "crashed-551"})
 """Golden stores of the fast tier: one of each kind."""
 
 
