@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves to `make test-full`: what takes long, and what is much of one kind.
+"""Which tests `make test` leaves to `make test-full`: those that take long, or are many of a kind.
 
 A test is marked `full` where it stands in one of the files below, uses Spark and is none of the
 walks, or takes a golden store that is not one of the six of the fast tier.
@@ -24,8 +24,9 @@ FILES = (
     "tests/rmqsource/cli/test_send_tail_cluster.py",
     "tests/rmqsource/cli/test_tables.py",
     "tests/rmqsource/live/test_live_stream.py",
-    "tests/rmqsource/plots/",
-    "tests/rmqsource/report/",
+    "tests/rmqsource/plots/test_plots.py",
+    "tests/rmqsource/report/test_kinds_of_stores.py",
+    "tests/rmqsource/report/test_report_page.py",
     "tests/rmqsource/scan/test_message_reader.py",
     "tests/rmqsource/scan/test_remote_reads.py",
     "tests/rmqsource/sink/test_committing_faults.py",
