@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core import MessageStoreConfig, StoreSnapshot
+from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.state.checkpoint import CheckpointFile
 from tests.interop import java_oracle, python_writer
 from tests.interop.test_fresh_stores import FreshStore
@@ -35,17 +35,25 @@ def test_stores_of_other_kinds(tmp_path, api, profile):
 
 
 def test_what_was_put_and_not_dispatched_is_found_though_the_clock_was_set_back(tmp_path):
-    """RocketMQ's program puts with a clock that runs ahead by minutes; then real time goes on."""
+    """A message is put while the clock is ahead by minutes; then real time goes on."""
     root = java_oracle.generate("multipath-5x", 7, tmp_path)
     messages = java_oracle.check(root)["messages"]
-    java_oracle.put(root, _JAVA_PUTS, 1, halt=True)
     config = json.loads((root.parent / "config.json").read_text("utf-8"))
     properties = FreshStore("multipath-5x", False, root, config).config_properties
-    _write_checkpoint(root, int(time.time() * 1000) + 600_000)
+    ahead_ms = int(time.time() * 1000) + 600_000
+    _put_at(root, properties, ahead_ms)
+    java_oracle.put(root, _JAVA_PUTS, 1, halt=True)
+    _write_checkpoint(root, ahead_ms)
     _append(root, properties, 2, how="undispatched")
     found = java_oracle.check(root)
     assert found["ok"], json.dumps(found)
-    assert found["messages"] == messages + _JAVA_PUTS + _OUR_PUTS
+    assert found["messages"] == messages + 1 + _JAVA_PUTS + _OUR_PUTS
+
+
+def _put_at(root: Path, properties: dict[str, str], now_ms: int) -> None:
+    config = MessageStoreConfig.from_properties({**properties, "storePathRootDir": str(root)})
+    with MessageStore(config, clock=lambda: now_ms) as store:
+        assert store.put_message(Message("TopicTest", b"ahead", keys=["ahead"])).is_appended
 
 
 def _write_checkpoint(root: Path, timestamp: int) -> None:
