@@ -5,6 +5,7 @@ Both releases at the same time: a broker mostly waits.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -63,14 +64,18 @@ class PlayedStore:
         self.scheduled: list[Message]
 
     def put(self) -> None:
-        """Put messages of each level; deliver those of level 1 and keep the others waiting."""
-        with MessageStore(self.config) as store:
+        """Put messages of each level; deliver those of level 1 and keep the others waiting.
+
+        All in one moment of the store's clock: on a busy machine the puts may take a second.
+        """
+        moment = time.time_ns() // 1_000_000
+        with MessageStore(self.config, clock=lambda: moment) as store:
             for topic in TOPICS:
                 for level in (0, 1, 2, 3):
                     self._put_level(store, topic, level)
             assert store.wait_for_dispatch()
             service = ScheduleMessageService(store)
-            now = store.clock() + 1_000
+            now = moment + 1_000
             while service.run_once(now):
                 pass
             assert service.delivered == EACH * len(TOPICS)
