@@ -108,7 +108,8 @@ class FindingKind(Enum):
         Severity.DAMAGE,
         "the body is what was stored, but not what the record's flags say it is (compressed, a "
         "batch): no consumer can decode it",
-        "body=raw reads it as it lies; a broker serves it, and consumers fail",
+        "body=raw reads a body that is not compressed, mode=PERMISSIVE leaves out what is no "
+        "batch; a broker serves both, and its consumers fail",
     )
     PROPERTY_CRC = (
         Severity.DAMAGE,

@@ -26,6 +26,7 @@ from store_core.tools.check import FindingKind, Severity, check_store, index_che
 from store_core.tools.check.findings import MAX_PLACES, Findings
 from store_core.tools.check.queue_units import CheckedQueue
 from tests.golden_store import golden
+from tests.rmqsource.reading import read_rows
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
 from tests.store_factory import StoreFactory, small_store
 
@@ -382,3 +383,18 @@ def test_index_files_that_cannot_be_read_are_closed(tmp_path, monkeypatch) -> No
     for source in opened:
         with pytest.raises(StoreReadError, match="was closed"):
             source.view(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "option", "rows"),
+    [
+        (COMPRESSED_FLAG, {"body": "raw"}, 60),
+        (INNER_BATCH_FLAG | NEED_UNWRAP_FLAG, {"mode": "PERMISSIVE"}, 59),
+    ],
+)
+def test_what_is_advised_for_wrong_flags_reads_the_rest(tmp_path, flags, option, rows) -> None:
+    store = small_store(tmp_path / "store")
+    store.write()
+    record_flags(flags)(store)
+    found = read_rows(store.root, ("commit_log_offset", "body"), **SIZES, **option)
+    assert sum(row["body"] is not None for row in found) == rows
