@@ -265,16 +265,16 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Put one message; see ``MessagePutter.put_message``."""
-        putter = self._putter or self._putting()  # as a rule: spares a call
+        putter = self._putter or self.putter  # as a rule: spares a call
         return putter.put_message(message)
 
     def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
         """Put messages of one queue, all or none; see ``MessagePutter.put_messages``."""
-        return self._putting().put_messages(messages)
+        return self.putter.put_messages(messages)
 
     def append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch; see ``RecordBatchPutter.append_batch``."""
-        return self._putting().append_batch(batch)
+        return self.putter.append_batch(batch)
 
     def raw_put_message(self, message: Message) -> PutMessageResult:
         """Put one message to its own topic, whatever its delay level.
@@ -282,11 +282,11 @@ class MessageStore(StoreQueries, ShuttingDown):
         For services of a store: RocketMQ decides by the map of a message's properties, and stores
         its property string, which still has what was taken out of the map.
         """
-        return self._putting().put_message(message, as_given=True)
+        return self.putter.put_message(message, as_given=True)
 
     def raw_append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch to their own topics, whatever their delay levels."""
-        return self._putting().append_batch(batch, as_given=True)
+        return self.putter.append_batch(batch, as_given=True)
 
     def transaction(
         self, message: Message, producer_group: str = "DEFAULT_PRODUCER"
@@ -310,7 +310,7 @@ class MessageStore(StoreQueries, ShuttingDown):
             On entry: the half message was refused. At the end: the commit was.
         """
         return TransactionBlock(
-            PlainTransactions(self, self._environment.clock),
+            PlainTransactions(lambda: self.putter, self._environment.clock),
             lambda: self._transaction_ends,
             producer_message(message, producer_group, self.new_unique_key()),
             self.open_blocks,
@@ -761,8 +761,9 @@ class MessageStore(StoreQueries, ShuttingDown):
         if self._open is not found:
             raise StoreClosedError("was shut down meanwhile", found.config.store_path_root_dir)
 
-    def _putting(self) -> MessagePutter:
-        """Return the putter: that of a closed store refuses."""
+    @property
+    def putter(self) -> MessagePutter:
+        """Puts messages; that of a closed store refuses them."""
         if self._putter is None:
             raise self._closed()
         return self._putter

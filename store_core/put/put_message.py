@@ -121,7 +121,7 @@ class MessagePutter:
             note_put=note_put,
         )
         self._timer_rules, self._note_put = timer_rules, note_put
-        self._config, self._appender, self._offsets = config, appender, offsets
+        self.config, self._appender, self._offsets = config, appender, offsets
         self._flush, self._store_host, self._clock = flush, store_host, clock
         self._is_batch_topic, self._stats = is_batch_topic, stats
         self._crc = config.enabled_append_prop_crc
@@ -225,7 +225,7 @@ class MessagePutter:
         if self._crc:
             properties = reserve_property_crc(properties)
         if len(properties) > MAX_PROPERTIES_BYTES or len(message.body) > self._max_message_size:
-            refusal = size_refusal(len(properties), len(message.body), self._config)
+            refusal = size_refusal(len(properties), len(message.body), self.config)
             if refusal is not None:
                 return refusal
         record = draft_record(message, facts.encoded, properties, hosts, now)
@@ -269,11 +269,11 @@ class MessagePutter:
                     return illegal(fault)
             if self._crc:
                 properties = reserve_property_crc(properties)
-            refusal = size_refusal(len(properties), len(message.body), self._config)
+            refusal = size_refusal(len(properties), len(message.body), self.config)
             if refusal is not None:
                 return illegal(refusal.reason) if names else refusal
             record = draft_record(message, facts.encoded, properties, hosts, now)
-            refusal = light_record_refusal(len(record), self._config) if names else None
+            refusal = light_record_refusal(len(record), self.config) if names else None
             if refusal is not None:
                 return refusal
             appended = self._appender.append(record, queue_offset, property_crc=self._crc)

@@ -118,7 +118,7 @@ class ScheduleMessageService(ServiceThread, ShuttingDown):
         StoreLockedError
             Another service delivers the messages of this store: each would come twice.
         """
-        with _only.starting(self._store, self):
+        with _only.starting(self._store, self._store.config.store_path_root_dir, self):
             if self.is_running:
                 return
             if not self._is_loaded:

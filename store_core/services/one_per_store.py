@@ -11,17 +11,8 @@ from store_core.errors import StoreLockedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Protocol
 
-    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.services.service_thread import ServiceThread
-
-    class Store(Protocol):
-        """What services work on."""
-
-        @property
-        def config(self) -> MessageStoreConfig:
-            """Its settings."""
 
 
 class OnePerStore:
@@ -30,12 +21,12 @@ class OnePerStore:
     def __init__(self, work: str) -> None:
         self._work = work
         self._lock = threading.Lock()
-        self._services: weakref.WeakKeyDictionary[Store, weakref.ref[ServiceThread]] = (
+        self._services: weakref.WeakKeyDictionary[object, weakref.ref[ServiceThread]] = (
             weakref.WeakKeyDictionary()
         )
 
     @contextmanager
-    def starting(self, store: Store, service: ServiceThread) -> Iterator[None]:
+    def starting(self, store: object, root: str, service: ServiceThread) -> Iterator[None]:
         """Start a service in the block, while no other one starts; it may be the one that runs.
 
         Raises
@@ -47,8 +38,7 @@ class OnePerStore:
             other = self._services.get(store, lambda: None)()
             if other is not None and other is not service and other.is_running:
                 raise StoreLockedError(
-                    f"another service of this process {self._work}: stop that one",
-                    store.config.store_path_root_dir,
+                    f"another service of this process {self._work}: stop that one", root
                 )
             yield
             self._services[store] = weakref.ref(service)

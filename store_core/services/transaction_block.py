@@ -32,22 +32,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Callable
 
-    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.message import Message
+    from store_core.put.put_message import MessagePutter
 
 logger = logging.getLogger(__name__)
-
-
-class PuttingStore(Protocol):
-    """What transactions need of a store that is open."""
-
-    config: MessageStoreConfig
-
-    def put_message(self, message: Message) -> PutMessageResult:
-        """Put a message; one with a delay level goes there."""
-
-    def raw_put_message(self, message: Message) -> PutMessageResult:
-        """Put a message to its own topic."""
 
 
 class TransactionEnds(Protocol):
@@ -65,27 +53,30 @@ class PlainTransactions:
 
     Parameters
     ----------
+    putter
+        Returns the putter of the store, which may be opened again meanwhile.
     clock
         Returns ms since the epoch.
     """
 
-    def __init__(self, store: PuttingStore, clock: Callable[[], int]) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, putter: Callable[[], MessagePutter], clock: Callable[[], int]) -> None:
+        self._putter, self._clock = putter, clock
 
     def open_block(self, message: Message) -> Message:
         """Put the half message; see `TransactionEnds`."""
-        return opened_half(*put_half(self._store, message, self._clock()))
+        return opened_half(*put_half(self._putter(), message, self._clock()))
 
     def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
         """Put commit and op message; see `TransactionEnds`."""
         result = None
         if state is TransactionState.COMMIT_MESSAGE:
-            result = put_commit(self._store, half)
+            result = put_commit(self._putter(), half)
             if not result.is_appended:
                 raise not_ended(half, result)
-        release = self._store.config.transaction_op_format
+        putter = self._putter()
+        release = putter.config.transaction_op_format
         (body,), _ = op_bodies([half.queue_offset], 1, release)
-        done = self._store.raw_put_message(op_message(body, 0, self._clock(), release))
+        done = putter.put_message(op_message(body, 0, self._clock(), release), as_given=True)
         if not done.is_appended:
             # A service finds the commit and writes it; of a rollback the producer is asked.
             logger.warning(
@@ -158,16 +149,16 @@ def producer_message(message: Message, producer_group: str, unique_key: str) -> 
 
 
 def put_half(
-    store: PuttingStore, message: Message, now_ms: int
+    putter: MessagePutter, message: Message, now_ms: int
 ) -> tuple[Message | None, PutMessageResult]:
     """Put the half message of a message; return it as it is stored, with its place, if it is."""
-    refusal = topic_facts(message.topic, store.config).refusal
+    refusal = topic_facts(message.topic, putter.config).refusal
     refusal = refusal or message_refusal(message.body, message.queue_id)
     if refusal is not None:  # as its commit would be, when what belongs to it is done
         return None, PutMessageResult(refusal.status, None, refusal.reason)
-    half = half_message(message, store.config.transaction_op_format)
+    half = half_message(message, putter.config.transaction_op_format)
     half.born_timestamp = half.born_timestamp or now_ms
-    result = store.raw_put_message(half)
+    result = putter.put_message(half, as_given=True)
     if result.append_result is None or not result.is_appended:
         return None, result
     half.queue_offset = result.append_result.queue_offset
@@ -191,7 +182,7 @@ def opened_half(half: Message | None, result: PutMessageResult) -> Message:
     return half
 
 
-def put_commit(store: PuttingStore, half: Message) -> PutMessageResult:
+def put_commit(putter: MessagePutter, half: Message) -> PutMessageResult:
     """Put the message that consumers get; one with a delay level goes there.
 
     Raises
@@ -205,9 +196,9 @@ def put_commit(store: PuttingStore, half: Message) -> PutMessageResult:
         raise TransactionError(str(err)) from err
     properties = delayed_properties(half)
     if not is_delayed(properties):
-        return store.raw_put_message(commit)
+        return putter.put_message(commit, as_given=True)
     commit.properties, commit.properties_raw = properties, None
-    return store.put_message(commit)
+    return putter.put_message(commit)
 
 
 def not_ended(half: Message, result: PutMessageResult) -> TransactionError:

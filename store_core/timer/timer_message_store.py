@@ -178,7 +178,7 @@ class TimerMessageStore(ServiceThread, ShuttingDown):
         StoreLockedError
             Another service delivers the messages of this store: each would come twice.
         """
-        with _only.starting(self._store, self):
+        with _only.starting(self._store, self._store.config.store_path_root_dir, self):
             if self.is_running:
                 return
             if self._files is None:

@@ -94,7 +94,7 @@ class BulkEnder:
     def _commit_delayed(self, columns: MessageColumns, row: int) -> None:
         place = int(columns.frames.column("commit_log_offset")[row])
         half = self._store.look_stored_message(place)
-        result = None if half is None else put_commit(self._store, half)
+        result = None if half is None else put_commit(self._store.putter, half)
         at = np.array([row])
         if result is not None and result.is_appended:
             self._note(columns, at)

@@ -214,7 +214,7 @@ class TransactionalMessageService(Stopping):
             Its place in the half queue, which `end_transaction` takes.
         """
         self._require_loaded()
-        half, result = put_half(self._store, self._with_key(message), self._store.clock())
+        half, result = put_half(self._store.putter, self._with_key(message), self._store.clock())
         if half is not None:
             self.metrics.add({message.topic: 1}, self._store.clock())
         return result
@@ -316,7 +316,7 @@ class TransactionalMessageService(Stopping):
 
     def open_block(self, message: Message) -> Message:
         """Open the transaction of a block; see ``MessageStore.transaction``."""
-        half = opened_half(*put_half(self._store, message, self._store.clock()))
+        half = opened_half(*put_half(self._store.putter, message, self._store.clock()))
         self.metrics.add({message.topic: 1}, self._store.clock())
         return half
 
@@ -391,7 +391,7 @@ class TransactionalMessageService(Stopping):
             put = None
             if state is _COMMIT:
                 try:
-                    put = put_commit(self._store, half)
+                    put = put_commit(self._store.putter, half)
                 except TransactionError as err:
                     return EndTransactionResult(EndStatus.PUT_FAILED, reason=str(err))
                 if not put.is_appended:
