@@ -21,7 +21,7 @@ _WITHOUT_COMMAND = {
     "open, and the ranges of all 10,000 queues": "[s.queue_range(*q) for q in s.queue_paths]",
 }
 _OPEN = """
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 s = StoreSnapshot.open({root!r})
 """
 _SCAN = """

@@ -19,7 +19,7 @@ from store_core.layout.rocksdb import (
     unit_prefix,
 )
 from store_core.layout.store_paths import COMMIT_LOG_DIR, CONSUME_QUEUE_DIR
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _PAIRS_AT_ONCE = 1 << 16
 _FIELDS = ("commit_log_offset", "message_size", "tags_code")

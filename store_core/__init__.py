@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         ScheduleMessageService as ScheduleMessageService,
     )
     from store_core.state.store_state import StoreState as StoreState
-    from store_core.store_snapshot import StoreSnapshot as StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot as StoreSnapshot
     from store_core.timer.timer_message_store import TimerMessageStore as TimerMessageStore
     from store_core.transaction.end_results import (
         EndStatus as EndStatus,
@@ -89,7 +89,7 @@ else:
             ),
             "store_core.schedule.schedule_message_service": "ScheduleMessageService",
             "store_core.state.store_state": "StoreState",
-            "store_core.store_snapshot": "StoreSnapshot",
+            "store_core.snapshot.store_snapshot": "StoreSnapshot",
             "store_core.timer.timer_message_store": "TimerMessageStore",
             "store_core.transaction.end_results": "EndStatus EndTransactionResult",
             "store_core.transaction.transactional_message_service": "TransactionalMessageService",

@@ -24,7 +24,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.files.store_uri import StoreUri
 from store_core.layout.store_paths import CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR
 from store_core.log.log_scan import LogSlice
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ from store_core.tools.repair.rebuild_in_place import (
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.log.log_scan import Gap
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check import CheckReport, Finding
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqsource.cli.output import Display
     from rmqsource.cli.report import Report
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Facts = dict[str, Any]
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Columns
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Record = dict[str, Any]
     HalfKey = tuple[str, str, int]

@@ -16,7 +16,7 @@ from store_core.services.disk_space import DiskSpace, disk_space
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 __all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_standing"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Columns, Table
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Table]]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Table
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:

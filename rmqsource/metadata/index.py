@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Table
     from store_core.index.index_queries import IndexFileEntry
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 logger = logging.getLogger(__name__)
 _CHUNK_ENTRIES = 1 << 18

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rmqsource.metadata.selection import QueueKey
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
 

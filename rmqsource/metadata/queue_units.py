@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rmqsource.metadata.selection import QueueKey
     from store_core.queue.segmented_queue import StoredUnits
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
     Units = npt.NDArray[np.void]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from store_core.files.byte_source import ByteSource
     from store_core.files.store_directory import FileEntry
     from store_core.queue.queue_range import QueueRange
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _MAX_OFFSET = 2**63 - 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Array, Columns, Table
     from store_core.database.message_database import DatabaseTimers
     from store_core.read.timer_state import TimerUnits
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]

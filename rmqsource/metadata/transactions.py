@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Array, Table
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 PENDING, COMMITTED, ROLLED_BACK = "pending", "committed", "rolled_back"
 CHECK_EXCEEDED, UNKNOWN = "check_exceeded", "unknown"

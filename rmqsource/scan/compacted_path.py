@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.predicate import ScanPredicate
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Units = npt.NDArray[np.void]
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.splits import Range, SegmentPositions, Split
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.log_scan import LogSlice
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 logger = logging.getLogger(__name__)
 _SCANNED_AT_ONCE = 1 << 20

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.splits import Range
     from store_core.queue.queue_range import QueueRange
     from store_core.queue.segmented_queue import StoredUnits
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
 

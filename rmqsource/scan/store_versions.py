@@ -13,7 +13,7 @@ from rmqsource.options.source_options import check_commit_log_paths
 from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory, expand_paths
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

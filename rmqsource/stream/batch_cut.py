@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmqsource.scan.predicate import ScanPredicate
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _MOST_COUNTED_BYTES = 256 << 20
 """So much of the log is looked through for the messages of a batch: where they are rare, a batch

@@ -11,8 +11,8 @@ from rmqsource.stream.batch_cut import BatchBudget, cut_batch, waiting_messages
 from rmqsource.stream.stream_offset import JOINED, RESUMED, STARTED, Begin, StoreOffset
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
-from store_core.read.batch_end import dispatched_end, flushed_end, written_end
 from store_core.read.log_watch import LogWatch, MarkState, mark_at, mark_before, mark_state
+from store_core.snapshot.batch_end import dispatched_end, flushed_end, written_end
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.stream.stream_start import StreamStart
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.splits import Split, StorePlan
     from rmqsource.stream.stream_offset import QueueOffsets, StoreOffset, StreamOffset
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 logger = logging.getLogger(__name__)
 

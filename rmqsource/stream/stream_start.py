@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.options.source_options import SourceOptions
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 
 class StreamStart(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqsource.scan.store_versions import open_snapshots
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import tree_state
 from tests.interop.client_node import ClientNode, wait_until

@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import GoldenStore
 from tests.interop import java_oracle
 from tests.rmqsource.reading import (

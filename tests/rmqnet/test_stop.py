@@ -35,7 +35,7 @@ from store_core.config.config_files import (
 )
 from store_core.files.store_directory import StoreDirectory
 from tests.rmqnet.scripted_cluster import ScriptedServer, success, wait_until
-from tests.store_core.golden_snapshot import scanned_columns
+from tests.store_core.snapshot.golden_snapshot import scanned_columns
 
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20_000}
 STOP_SECONDS = 10.0

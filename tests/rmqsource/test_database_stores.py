@@ -11,7 +11,7 @@ import pytest
 from rmqsource.errors import SourceOptionError
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from tests.golden_kinds import IN_DATABASE, MESSAGES, OPTIONS, unpack_kind
 from tests.golden_store import GoldenStore, golden, tree_state

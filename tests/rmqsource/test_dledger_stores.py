@@ -17,7 +17,7 @@ from store_core.errors import StoreKindError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import COMPRESSED_FLAG
 from store_core.message_store import MessageStore
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store

@@ -25,8 +25,8 @@ from store_core.files.byte_source import LocalByteSource
 from store_core.log.live_log import PinnedLog
 from store_core.log.log_scan import refuse_gap, scan_frames
 from store_core.read import dispatch_proof
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.store_state import locked_here, unlocked_here
-from store_core.store_snapshot import StoreSnapshot
 from tests.rmqsource.reading import name_queues, parsed, read_places
 from tests.store_core.live_store import SIZES, LiveStore
 

@@ -17,7 +17,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
 from store_core.log.log_scan import BatchSizer, Gap, scan_log
 from store_core.queue.queue_range import QueueRange
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.store_factory import StoreFactory
 
 CONFIG = MessageStoreConfig()

@@ -15,7 +15,7 @@ from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 from store_core.filter.filter_bitmaps import FilterBitmaps
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import CLUSTER_NAMES, golden, tree_state
-from tests.store_core.golden_snapshot import open_golden
+from tests.store_core.snapshot.golden_snapshot import open_golden
 from tests.store_core.test_message_store_golden import files_below
 
 SQL_NAMES = tuple(f"sql{number}" for number in range(1, 8))

@@ -11,7 +11,7 @@ from store_core.codec.message_batch_codec import message_schema
 from store_core.codec.properties import split_keys
 from store_core.log.record_reader import RecordReader
 from tests.golden_store import RECOVERED_NAMES, golden
-from tests.store_core.golden_snapshot import DUMPED_STORES, open_golden, scanned_columns
+from tests.store_core.snapshot.golden_snapshot import DUMPED_STORES, open_golden, scanned_columns
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 SAME_NAME = [

@@ -9,8 +9,8 @@ import pytest
 
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
-from tests.store_core.golden_snapshot import open_golden
 from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.snapshot.golden_snapshot import open_golden
 
 FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
 

@@ -15,8 +15,8 @@ from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.consumer_filter_manager import ConsumerFilterManager
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import CONFIG_DIR
-from store_core.read_only_store import ReadOnlyStore
 from store_core.services.service_thread import RepeatedService
+from store_core.snapshot.read_only_store import ReadOnlyStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -33,8 +33,8 @@ from rmqsource.errors import SourceOptionError
 from rmqsource.sink.options import parse_sink_options
 from store_core.errors import StoreReadError
 from store_core.files.store_directory import StoreDirectory, local_path
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.staging import STAGING_DIRECTORY
-from store_core.store_snapshot import StoreSnapshot
 
 if TYPE_CHECKING:
     from rmqsource.transfer.copy_store import Copied

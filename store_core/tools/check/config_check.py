@@ -37,7 +37,7 @@ from store_core.tools.check.findings import unread
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import Findings
 
     Parse = Callable[[dict[str, Any]], Any]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store_core.files.store_directory import FileEntry
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import Findings
 
 _NUMBER = re.compile(r"[0-9]{1,19}|[0-9]{20}", re.ASCII)

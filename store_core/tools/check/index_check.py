@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Callable
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.log_check import LogCheck
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.files.segment_list import Segment
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.queue.dispatch_request import DispatchRequests
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.log_check import LogCheck
 

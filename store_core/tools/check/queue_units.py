@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.segmented_queue import StoredUnits
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
     Bools = npt.NDArray[np.bool_]

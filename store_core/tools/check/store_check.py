@@ -20,7 +20,7 @@ from store_core.tools.check.timer_check import check_timer
 
 if TYPE_CHECKING:
     from store_core.progress import StageProgress
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _UNREADABLE = (CorruptRecordError, StoreFormatError, StoreReadError)
 

@@ -22,7 +22,7 @@ from store_core.queue.readable_queue import agreed_times
 
 if TYPE_CHECKING:
     from store_core.files.segment_list import Segment
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 

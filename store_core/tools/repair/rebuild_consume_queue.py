@@ -21,7 +21,7 @@ from store_core.queue.unit_placement import Appended, begin_of_life
 if TYPE_CHECKING:
     from store_core.progress import Progress
     from store_core.queue.dispatch_request import FilterBitmapsOf
-    from store_core.store_snapshot import StoreSnapshot
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
 

@@ -22,10 +22,10 @@ from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.recovery.queue_review import lost_queues, queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, plan_log
 from store_core.recovery.recovery_plan import Loss
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
 from store_core.state.store_kind import require_writable
 from store_core.store_files import OpenOptions, StoreParts, open_parts, recovery_parts
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind, Severity
 from store_core.tools.check.findings import Findings

@@ -44,10 +44,10 @@ from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.log_scan import Gap, scan_log
 from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
 from store_core.state.store_state import StoreState
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.keep_queues import keep_queues_without_records, set_queue_file_times
 from store_core.tools.salvage.copied_config import ConfigFiles
 from store_core.tools.salvage.derived_files import DerivedFiles

@@ -168,7 +168,7 @@ def test_the_packages_work_out_of_a_zip(tmp_path: Path) -> None:
     program = """
 import rmqsource, rmqsource.datasource, rmqsource.report.page
 from rmqsource.demo.data import unpack_store
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 
 with StoreSnapshot.open(unpack_store("demo").path) as snapshot:
     print(rmqsource.__file__, snapshot.look_message_by_offset(snapshot.min_phy_offset).topic)

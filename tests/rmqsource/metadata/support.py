@@ -10,7 +10,7 @@ import pyarrow as pa
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import GoldenStore
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import golden
 from tests.rmqsource.metadata.support import snapshot_of
 

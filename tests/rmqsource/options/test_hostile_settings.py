@@ -15,7 +15,7 @@ from rmqsource.sink.options import SINK_OPTION_TABLE, parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from store_core.config.message_store_config import KEYS, MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreError
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 
 ODD = (
     "", " ", "\0", "a\0b", "abc", "-1", "0", "+5", "9" * 400, "9" * 5000, "1.5", "1e5", "nan",

@@ -14,8 +14,8 @@ from rmqsource.metadata import read_metadata
 from rmqsource.scan.prepared_read import plan_columns, plan_text
 from rmqsource.scan.store_versions import make_token, open_snapshots, parse_token, store_config
 from store_core.errors import StoreNotFoundError
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.store_state import StoreState
-from store_core.store_snapshot import StoreSnapshot
 from tests.golden_store import golden, tree_state
 from tests.rmqsource.reading import expected_rows, parsed, plan, read_places, read_rows
 from tests.store_factory import small_store

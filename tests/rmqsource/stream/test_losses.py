@@ -14,7 +14,7 @@ from rmqsource.errors import StreamDataLossError
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from rmqsource.stream import followed_store
 from store_core.errors import StoreNotFoundError
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.rmqsource.stream.growing_store import GrowingStore, bodies
 from tests.rmqsource.stream.simulated_query import Checkpoint, SimulatedQuery, follow, where
 

@@ -20,7 +20,7 @@ from store_core.read.pinned_store import PinnedStore
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.messages import config_of, make_message
-from tests.store_core.golden_snapshot import keys_by_topic
+from tests.store_core.snapshot.golden_snapshot import keys_by_topic
 
 FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
 

@@ -13,7 +13,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.message import Message
 from store_core.results import PutMessageStatus
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check.store_check import check_store
 
 SEGMENT = 65536

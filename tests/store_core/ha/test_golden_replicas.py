@@ -12,7 +12,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.ha.ha_client import HAClient
 from store_core.ha.ha_service import HAService
 from store_core.message_store import MessageStore
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.store_core.test_message_store_golden import bitmaps_of

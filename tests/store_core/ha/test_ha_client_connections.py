@@ -17,7 +17,7 @@ from store_core.ha.master_probe import probe
 from store_core.ha.peer import ConnectionLostError
 from store_core.message import Message
 from store_core.message_store import MessageStore
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.store_core.ha.raw_master import HEADER, REPORT, RawMaster
 from tests.store_core.ha.stores import (
     SEGMENT,

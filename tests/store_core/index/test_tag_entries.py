@@ -10,7 +10,7 @@ from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.tag_entries import opened_by_5_4, with_tag_index
 from store_core.log.commit_log import CommitLog
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import STORE_NAMES, golden
 
 BY_5_5 = ("batch-551", "crashed-551", "onefile-551")

@@ -12,7 +12,7 @@ from store_core.layout.dledger import DLEDGER_ENTRY
 from store_core.log.dledger_log import UNCOMMITTED
 from store_core.log.end_rules import OLDER_ENTRY
 from store_core.log.log_scan import Gap, scan_log
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.dledger_factory import HEADER, DLedgerFactory
 from tests.golden_store import tree_state
 from tests.store_factory import small_store

@@ -17,7 +17,7 @@ from store_core.log import log_end
 from store_core.log.commit_log import CommitLog
 from store_core.log.end_rules import UNKNOWN
 from store_core.log.log_end import find_log_end
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import golden
 from tests.store_core.damage import read_everything
 from tests.store_factory import BORN_HOST, START_MS, STORE_HOST, StoreFactory, small_store

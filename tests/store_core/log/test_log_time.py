@@ -14,7 +14,7 @@ from store_core.log import readable_log
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import Gap, scan_log
 from store_core.log.readable_log import begins_by, narrow_by_time
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_factory import START_MS, StoreFactory
 

@@ -7,7 +7,7 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.queue_range import QueueRange
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_factory import StoreFactory
 

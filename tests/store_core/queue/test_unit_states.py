@@ -15,7 +15,7 @@ from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.queue import unit_states
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.unit_states import QueueUnitStates, UnitsBehind, unit_blocks
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_dledger import DLEDGER_NAMES, unpack_dledger
 from tests.golden_kinds import IN_DATABASE, unpack_kind
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden

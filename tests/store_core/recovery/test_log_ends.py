@@ -17,8 +17,8 @@ from store_core.layout.message import HEADER_IPV4
 from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
 from store_core.offline_store import OfflineStore
 from store_core.recovery.recovery_plan import Loss
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import golden
 from tests.store_core.damage import read_everything

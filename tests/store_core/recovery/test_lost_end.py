@@ -15,7 +15,7 @@ from store_core.config.message_store_config import MessageStoreConfig as Config
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.recovery.lost_end import LostEnd
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import Severity, check_store
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store

@@ -15,12 +15,12 @@ from store_core.codec.record_encoder import encode_records
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.offline_store import OfflineStore
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.commit import commit_job
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.staged_part import StagedPart
 from store_core.staged_commit.staged_part_writer import StagedPartWriter
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check.store_check import check_store
 
 SEGMENT_BYTES = 4096

@@ -9,7 +9,7 @@ import pytest
 
 from store_core import MessageStore, MessageStoreConfig
 from store_core.errors import StoreKindError
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import GoldenStore, golden, tree_state
 
 BESIDE = "consumequeue_rocksdb"

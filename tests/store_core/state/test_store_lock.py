@@ -17,10 +17,10 @@ from store_core.layout.consume_queue import CQ_UNIT
 from store_core.message import Message
 from store_core.message_store import MessageStore
 from store_core.offline_store import OfflineStore
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.state.store_lock import StoreLock, refuse_links_out
 from store_core.state.store_state import StoreState, store_state
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import recover_store
 from tests.golden_store import tree_state

@@ -40,7 +40,7 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.config_files import TopicConfig, load_topics
 from store_core.config.lenient_json import parse_lenient_json
 from store_core.files.store_directory import StoreDirectory
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import golden
 from tests.rmqnet.broker.client_broker import BROKER_NAME, ClientBroker
 from tests.rmqnet.remoting.raw_client import RawClient

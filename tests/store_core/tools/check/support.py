@@ -6,7 +6,7 @@ from pathlib import Path
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import CheckReport, check_store
 
 

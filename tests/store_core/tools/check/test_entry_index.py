@@ -6,7 +6,7 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_INDEX_UNIT
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import entry_check
 from tests.golden_dledger import OPTIONS, unpack_dledger
 from tests.golden_store import tree_state

@@ -20,8 +20,8 @@ from store_core.layout.message import (
     NEED_UNWRAP_FLAG,
     SYS_FLAG_AT,
 )
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.store_lock import StoreLock
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import FindingKind, Severity, check_store, index_check
 from store_core.tools.check.findings import MAX_PLACES, Findings
 from store_core.tools.check.queue_units import CheckedQueue

@@ -10,8 +10,8 @@ from store_core.errors import OffsetOutOfRangeError, StoreClosedError, StoreLock
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory
 from store_core.message_store import MessageStore
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import load_checkpoint
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.cut_log import cut_log
 from tests.store_core.ha.stores import SEGMENT, assert_clean, log_bytes, put, queues, store_config
 

@@ -14,12 +14,12 @@ from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
-from tests.store_core.golden_snapshot import open_golden
 from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.snapshot.golden_snapshot import open_golden
 from tests.store_core.test_message_store_golden import bitmaps_by_offset
 from tests.store_factory import StoreFactory, small_store
 

@@ -19,9 +19,9 @@ from store_core.errors import (
 )
 from store_core.files import file_writing
 from store_core.files.store_directory import StoreDirectory
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import load_checkpoint
 from store_core.state.store_lock import StoreLock
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.check import Severity
 from store_core.tools.repair import rebuild_in_place
 from store_core.tools.repair.rebuild_in_place import (

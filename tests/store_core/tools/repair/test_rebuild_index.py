@@ -16,7 +16,7 @@ from store_core.index.index_queries import IndexService
 from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import index_file_bytes
 from store_core.log.log_scan import Gap, refuse_gap, scan_frames, scan_log
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_index
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_factory import StoreFactory, small_store

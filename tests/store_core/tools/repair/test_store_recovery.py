@@ -16,9 +16,9 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue_store import ConsumeQueueStore
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import load_checkpoint
 from store_core.state.store_lock import StoreLock
-from store_core.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden

@@ -15,7 +15,7 @@ from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
 from store_core.log.log_scan import Gap, scan_log
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import check_store
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.salvage import SalvageOptions, SalvageReport, salvage_store

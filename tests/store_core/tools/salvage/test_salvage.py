@@ -15,7 +15,7 @@ from store_core.codec.properties import string_to_properties, verify_property_cr
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.salvage import SalvageOptions, report_path, salvage_store
 from tests.golden_store import GOLDEN_NAMES, golden, tree_state
 from tests.store_core.putting import Log

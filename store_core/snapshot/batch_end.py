@@ -6,7 +6,7 @@ then on a consumer can get it), and *flushed* when the checkpoint says that it i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadErr
 from store_core.log.log_scan import Gap, scan_frames, scan_log, skip_gap
 from store_core.log.readable_log import begins_by
 from store_core.queue.dispatch_request import ROUND_BYTES, DispatchDecoder
-from store_core.read.readable_store import ReadableStore
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
+    from store_core.snapshot.store_snapshot import StoreSnapshot
 
     States = npt.NDArray[np.int8]
 
@@ -29,16 +29,7 @@ _DISPATCHED, _NEVER_QUEUED, _UNKNOWN, _WAITING = 3, 2, 1, 0
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
-class FollowableStore(ReadableStore, Protocol):
-    """A store that says what it proves of its dispatch and of its end (``StoreSnapshot``)."""
-
-    tail_offset: int
-
-    def dispatched_offset(self) -> int:
-        """Return an offset of the log below which every record has its units in the queues."""
-
-
-def dispatched_end(snapshot: FollowableStore, floor: int) -> int:
+def dispatched_end(snapshot: StoreSnapshot, floor: int) -> int:
     """Return the end of the run of dispatched records that begins at ``floor``.
 
     Records without a queue (its directory is gone, or not there yet) and damage are passed where a
@@ -64,7 +55,7 @@ def dispatched_end(snapshot: FollowableStore, floor: int) -> int:
     return max(run.end, floor)
 
 
-def written_end(snapshot: FollowableStore, floor: int) -> int:
+def written_end(snapshot: StoreSnapshot, floor: int) -> int:
     """Return the end of the last record that is whole in the log.
 
     A process that is killed can leave half a record; who opens the store next cuts it off. After a
@@ -75,7 +66,7 @@ def written_end(snapshot: FollowableStore, floor: int) -> int:
     return max(snapshot.tail_offset, floor)
 
 
-def flushed_end(snapshot: FollowableStore, floor: int) -> int:
+def flushed_end(snapshot: StoreSnapshot, floor: int) -> int:
     """Return the end of the run of records that the checkpoint proves to be on the disk.
 
     The checkpoint holds the store time of the record that was flushed last, and later records can
@@ -99,7 +90,7 @@ def flushed_end(snapshot: FollowableStore, floor: int) -> int:
 class _Run:
     """The run so far: it ends at ``end``; ``_passing`` when undecided records follow it."""
 
-    def __init__(self, snapshot: FollowableStore, end: int) -> None:
+    def __init__(self, snapshot: StoreSnapshot, end: int) -> None:
         self.end = end
         self._snapshot = snapshot
         self._decoder = DispatchDecoder(())
@@ -160,7 +151,7 @@ class _Run:
         return self._newest[key]
 
 
-def newest_record(snapshot: FollowableStore, topic: str, queue_id: int) -> int | None:
+def newest_record(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int | None:
     """Return where the newest record of a queue begins; -1: it is empty; None: no such queue."""
     queue = snapshot.queue(topic, queue_id)
     if queue is None:

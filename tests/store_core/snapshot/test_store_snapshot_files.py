@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from store_core import store_snapshot
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import MESSAGE_MAGIC_CODE
 from store_core.log import segment_records
 from store_core.log.log_scan import Gap
-from store_core.store_snapshot import StoreSnapshot
+from store_core.snapshot import store_snapshot
+from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import golden
 from tests.store_core.damage import Sweep, read_everything, scan
 from tests.store_core.remote import RemoteDirectory

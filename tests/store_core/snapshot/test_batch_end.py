@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from store_core import StoreSnapshot
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.message import HEADER_IPV4
-from store_core.read.batch_end import dispatched_end, flushed_end
+from store_core.snapshot.batch_end import dispatched_end, flushed_end
 from store_core.state.store_state import StoreState
 from tests.rmqsource.stream.growing_store import GrowingStore
 from tests.store_factory import small_store

@@ -24,7 +24,7 @@ from store_core import (
 from tests.golden_store import RECOVERED_NAMES, golden, tree_state
 from tests.store_factory import small_store
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
 
 

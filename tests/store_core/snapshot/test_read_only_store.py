@@ -16,7 +16,7 @@ from store_core import (
     StoreNotFoundError,
     StoreState,
 )
-from store_core.read_only_store import ReadOnlyStore
+from store_core.snapshot.read_only_store import ReadOnlyStore
 from tests.golden_store import golden
 from tests.rmqsource.stream.growing_store import GrowingStore
 
