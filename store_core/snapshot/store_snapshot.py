@@ -90,10 +90,10 @@ class StoreSnapshot(StoreQueries, Closing):
 
     Parameters
     ----------
-    directory
-        The store root.
+    path
+        The store root (``storePathRootDir``): a local path, or a URI for ``pyarrow.fs``.
     config
-        Sizes that the files do not show, and RocketMQ's limits.
+        Sizes that the files do not show, and limits; default: RocketMQ's.
     end_offset
         End of the log, if it was found before; None: find it.
 
@@ -101,6 +101,8 @@ class StoreSnapshot(StoreQueries, Closing):
     ------
     StoreNotFoundError
         There is no such path, or nothing of a store in it.
+    StoreFormatError
+        File names and sizes do not fit.
     StoreKindError
         It has logs of several nodes of a DLedger group, and it is not said which is its own.
 
@@ -120,10 +122,11 @@ class StoreSnapshot(StoreQueries, Closing):
 
     def __init__(
         self,
-        directory: StoreDirectory,
+        path: str | os.PathLike[str] | StoreDirectory,
         config: MessageStoreConfig | None = None,
         end_offset: int | None = None,
     ) -> None:
+        directory = path if isinstance(path, StoreDirectory) else StoreDirectory(path)
         self.directory = directory
         self.config = config or MessageStoreConfig()
         _look_at(directory, self.config)
@@ -166,30 +169,10 @@ class StoreSnapshot(StoreQueries, Closing):
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        config: MessageStoreConfig | None = None,
-        end_offset: int | None = None,
+        cls, path: str | os.PathLike[str], config: MessageStoreConfig | None = None
     ) -> StoreSnapshot:
-        """Open a store.
-
-        Parameters
-        ----------
-        path
-            The store root (``storePathRootDir``): a local path, or a URI for ``pyarrow.fs``.
-        config
-            Sizes that the files do not show, and limits; default: RocketMQ's.
-        end_offset
-            End of the log that was found before; default: it is found.
-
-        Raises
-        ------
-        StoreNotFoundError
-            There is no such path, or nothing of a store in it.
-        StoreFormatError
-            File names and sizes do not fit.
-        """
-        return cls(StoreDirectory(path), config, end_offset)
+        """Return ``StoreSnapshot(path, config)``."""
+        return cls(path, config)
 
     @property
     def reader(self) -> RecordReader:

@@ -78,7 +78,7 @@ def test_what_a_cut_by_rocketmq_left_is_no_message(tmp_path, api, at_border):
     (root / "abort").write_text("1" if api == "v5" else "")
     wanted = starts.index(torn)
     assert java_oracle.check(root, api=api, may_cut=True)["messages"] == wanted
-    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(root, config) as view:
         assert view.end_offset == torn
     planned = plan_recovery(str(root), config).log
     assert (planned.log_end, planned.loss) == (torn, Loss.OLD_CUT)

@@ -10,7 +10,6 @@ import pytest
 
 from rmqsource.errors import SourceOptionError
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from tests.golden_kinds import IN_DATABASE, MESSAGES, OPTIONS, unpack_kind
@@ -110,7 +109,7 @@ def test_salvage_keeps_settings(store: GoldenStore, tmp_path: Path) -> None:
     target = tmp_path / "new"
     report = salvage_store(str(store.root), str(target), config, SalvageOptions(lambda: 0))
     assert not any("left out" in note for note in report.notes if "RocksDB" in note), report.notes
-    with StoreSnapshot(StoreDirectory(str(target)), config) as made, snapshot_of(store) as old:
+    with StoreSnapshot(target, config) as made, snapshot_of(store) as old:
         assert made.topic_configs == old.topic_configs
         assert not made.kind.queue_database
         columns = ("group", "topic", "queue_id", "lag")
@@ -139,13 +138,13 @@ def test_every_access_path_gives_the_same(tmp_path: Path, name: str) -> None:
 def test_of_queues_kept_twice_those_count_that_reach_further(tmp_path: Path) -> None:
     root = unpack_kind("rocksdb-double-5x", tmp_path)
     config = MessageStoreConfig.from_properties(OPTIONS)
-    with StoreSnapshot(StoreDirectory(str(root)), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         assert snapshot.queue_database is None, "files have all units"
         ranges = [snapshot.queue_range("orders", n) for n in range(4)]
         assert sum(held.max_offset for held in ranges) == MESSAGES["orders"]
     for path in (root / "consumequeue").glob("*/*/*"):
         path.write_bytes(path.read_bytes()[:40] + bytes(1960))  # as if left behind long ago
-    with StoreSnapshot(StoreDirectory(str(root)), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         assert snapshot.queue_database is not None
         assert [snapshot.queue_range("orders", n) for n in range(4)] == ranges
     assert len(read_rows(root, topic="orders", access="consumequeue", **OPTIONS)) == 60

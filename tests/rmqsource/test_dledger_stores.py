@@ -14,7 +14,6 @@ from rmqsource.metadata import METADATA_TABLES, read_metadata
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreKindError
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import COMPRESSED_FLAG
 from store_core.message_store import MessageStore
 from store_core.snapshot.store_snapshot import StoreSnapshot
@@ -242,6 +241,6 @@ def test_logs_of_two_nodes_need_a_name(tmp_path):
     root = unpack_dledger("rolled-5x", tmp_path)
     (root / "dledger-n1").mkdir()
     with pytest.raises(StoreKindError, match=r"dledger-n0, dledger-n1.*dLegerSelfId=n0"):
-        StoreSnapshot(StoreDirectory(str(root)), CONFIG)
+        StoreSnapshot(root, CONFIG)
     assert len(read_rows(root, dLegerSelfId="n0", **OPTIONS)) > 300
     assert read_rows(root, dLegerSelfId="n1", **OPTIONS) == []

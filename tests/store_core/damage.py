@@ -79,7 +79,7 @@ def read_structures(
     """
     errors: list[str] = []
     try:
-        view = StoreSnapshot(StoreDirectory(str(root)), CONFIG)
+        view = StoreSnapshot(root, CONFIG)
     except StoreError as err:
         return [type(err).__name__]
     with view:
@@ -135,7 +135,7 @@ class Sweep:
         self.originals = {row["commit_log_offset"]: row for row in read_everything(self.root)[0]}
         assert len(self.originals) == len(factory.records)
         self.files = {p: p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file()}
-        with StoreSnapshot(StoreDirectory(str(self.root)), CONFIG) as view:
+        with StoreSnapshot(self.root, CONFIG) as view:
             self.ranges = {key: view.queue_range(*key) for key in view.queue_paths}
         self.cases = 0
         self.errors: Counter[str] = Counter()

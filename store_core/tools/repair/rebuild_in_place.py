@@ -162,7 +162,7 @@ def plan_queues(
     StoreKindError, StoreConfigError, StoreWriteError
         As `rebuild_queues_in_place`.
     """
-    with StoreSnapshot(StoreDirectory(root), config) as view, TemporaryDirectory() as target:
+    with StoreSnapshot(root, config) as view, TemporaryDirectory() as target:
         view.kind.require_commit_log()
         require_queue_files(view.directory, "nothing can be rebuilt in it")
         has_ext = view.directory.stat(view.directory.resolve(CONSUME_QUEUE_EXT_DIR)) is not None

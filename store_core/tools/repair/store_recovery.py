@@ -214,7 +214,7 @@ def left_unmended(
 ) -> tuple[Unmended, ...]:
     """Return what ``check`` will say of files that need not be read for it."""
     findings = Findings()
-    with StoreSnapshot(StoreDirectory(root), config, found.log_end) as view:
+    with StoreSnapshot(root, config, found.log_end) as view:
         check_files(view, findings)
         check_checkpoint(view, found.last_timestamp, findings)
         if config.message_index_enable and view.index.sizes is not None:

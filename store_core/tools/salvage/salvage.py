@@ -116,7 +116,7 @@ def salvage_store(
     StoreWriteError
         Something cannot be written; nothing is left of the new store.
     """
-    with StoreSnapshot(StoreDirectory(source), config) as snapshot:
+    with StoreSnapshot(source, config) as snapshot:
         path = checked_target(snapshot, target)
         with _unfinished(path) as part:
             report = _Salvage(snapshot, part, options).run(str(path))
@@ -205,7 +205,7 @@ class _Salvage:
             while not log.flush():
                 pass
             end_offset = log.max_offset
-        with StoreSnapshot(StoreDirectory(str(self._root)), self._config, end_offset) as snapshot:
+        with StoreSnapshot(self._root, self._config, end_offset) as snapshot:
             set_queue_file_times(snapshot, self._root)
         self._write_checkpoint(copy, derived.flushed_end_timestamp)
         return copy, gaps

@@ -10,7 +10,6 @@ import numpy as np
 
 from store_core.codec.record_frames import walk_records
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.message import Message
 from store_core.results import PutMessageStatus
 from store_core.snapshot.store_snapshot import StoreSnapshot
@@ -79,7 +78,7 @@ def root_of(store):
 
 def assert_clean(root, config):
     """Nothing is wrong with a store."""
-    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(root, config) as view:
         report = check_store(view)
     assert not [f for f in report.findings], report.findings
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.ha.ha_client import HAClient
 from store_core.ha.ha_service import HAService
 from store_core.message_store import MessageStore
@@ -43,7 +42,7 @@ def open_store(store, config):
 
 
 def snapshot_of(config):
-    return StoreSnapshot(StoreDirectory(config.store_path_root_dir), config)
+    return StoreSnapshot(config.store_path_root_dir, config)
 
 
 def kinds_of_findings(snapshot):

@@ -10,7 +10,6 @@ import pytest
 
 from store_core.errors import HAError, StoreWriteError
 from store_core.event_loop_thread import EventLoopThread
-from store_core.files.store_directory import StoreDirectory
 from store_core.ha.follow_state import ConnectionState
 from store_core.ha.ha_client import HAClient
 from store_core.ha.master_probe import probe
@@ -250,7 +249,7 @@ def test_a_snapshot_reads_what_is_followed(slave, written_log):
     with master, HAClient(slave, master.address, first_offset=0) as client:
         for end in (half - 2000, len(written_log)):  # the half ends within a record
             assert client.wait_for(end, 10)
-            with StoreSnapshot(StoreDirectory(root_of(slave)), slave.config) as view:
+            with StoreSnapshot(root_of(slave), slave.config) as view:
                 counts.append(view.get_max_offset_in_queue("T0", 0))
             master.append(written_log[master.end :])
     assert 0 < counts[0] < counts[1]

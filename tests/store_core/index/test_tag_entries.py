@@ -82,7 +82,7 @@ def test_damaged_index_files_show_nothing(tmp_path):
 @pytest.mark.parametrize("name", BY_5_5)
 def test_queries_by_tags_answer_as_rocketmq(name):
     store = golden(name, recovered=name == "crashed-551")
-    with StoreSnapshot(StoreDirectory(str(store.root)), config_of(store, store.root)) as snapshot:
+    with StoreSnapshot(store.root, config_of(store, store.root)) as snapshot:
         for line in store.dump("tag_query"):
             query = [line[key] for key in ("topic", "tags", "max_num", "begin", "end")]
             found = snapshot.query_message(*query, index_type="T")

@@ -38,7 +38,7 @@ LIVE = "a broker is writing after its last dispatched record"
 
 
 def end_of(root):
-    with StoreSnapshot(StoreDirectory(str(root))) as view:
+    with StoreSnapshot(root) as view:
         return view.end_offset, view.end_reason
 
 
@@ -252,13 +252,13 @@ def test_a_checkpoint_that_names_no_record_is_not_followed(store):
 def test_stores_that_stopped_cleanly_end_where_rocketmq_says(name):
     found = golden(name)
     config = MessageStoreConfig.from_properties(found.config_properties)
-    with StoreSnapshot(StoreDirectory(str(found.root)), config) as view:
+    with StoreSnapshot(found.root, config) as view:
         assert view.end_offset == found.meta["max_phy_offset"]
 
 
 def test_a_crashed_store_has_what_recovery_would_dispatch():
     found = golden("crashed-5x")
-    with StoreSnapshot(StoreDirectory(str(found.root))) as view:
+    with StoreSnapshot(found.root) as view:
         assert (view.end_offset, view.end_reason) == (found.meta["max_phy_offset"], ZEROS)
 
 

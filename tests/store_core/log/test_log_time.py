@@ -167,7 +167,7 @@ def test_one_damaged_time_excludes_no_other_record(name, tmp_path, monkeypatch):
     store = golden(name)
     root = store.copy_to(tmp_path)
     config = MessageStoreConfig.from_properties(store.options)
-    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(root, config) as view:
         log, end = view.log, view.end_offset
         parts = [part for part in scan_log(log, log.min_offset, end) if not isinstance(part, Gap)]
         offsets, times, flags = (

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.queue.queue_range import QueueRange
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
@@ -15,7 +14,7 @@ SEGMENT = 2048
 
 
 def ranges(root, end_offset=None, config=None):
-    with StoreSnapshot(StoreDirectory(str(root)), config, end_offset) as view:
+    with StoreSnapshot(root, config, end_offset) as view:
         return {key: view.queue_range(*key) for key in view.queue_paths}
 
 

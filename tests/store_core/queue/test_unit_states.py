@@ -42,7 +42,7 @@ def states_after_the_middle(view):
 
 
 def all_are_dispatched(root, config=None):
-    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(root, config) as view:
         counts = states_after_the_middle(view)
     assert counts[DISPATCHED] > 0
     assert set(counts) <= {DISPATCHED, NO_UNIT}, counts

@@ -10,7 +10,6 @@ import pytest
 
 from store_core import MessageStore, MessageStoreConfig
 from store_core.errors import LogDamageError
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.layout.message import HEADER_IPV4
@@ -87,7 +86,7 @@ class CutStore:
 def reading(root: Path) -> tuple[list[int], int, int, str]:
     rows, gaps, error = read_everything(root)
     assert error is None
-    with StoreSnapshot(StoreDirectory(str(root)), SMALL) as view:
+    with StoreSnapshot(root, SMALL) as view:
         return (
             [row["commit_log_offset"] for row in rows],
             len(gaps),

@@ -10,7 +10,6 @@ import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError, StoreReadError
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import MESSAGE_MAGIC_CODE
 from store_core.log import segment_records
 from store_core.log.log_scan import Gap
@@ -43,13 +42,13 @@ def test_what_is_no_store_is_refused(tmp_path):
     ]
     for name, text in cases:
         with pytest.raises(StoreNotFoundError, match=text):
-            StoreSnapshot(StoreDirectory(str(tmp_path / name)))
+            StoreSnapshot(tmp_path / name)
 
 
 def test_a_given_end_is_taken(tmp_path):
     store = small_store(tmp_path / "store", 36, segment_bytes=SEGMENT)
     end = store.records[20].commit_log_offset
-    with StoreSnapshot(StoreDirectory(str(store.write())), end_offset=end) as view:
+    with StoreSnapshot(store.write(), end_offset=end) as view:
         assert (view.end_offset, view.end_reason) == (end, "given")
         parts = list(scan(view))
         assert sum(len(part) for part in parts if not isinstance(part, Gap)) == 20
@@ -61,7 +60,7 @@ def test_a_process_remembers_the_ends_of_so_many_logs_only(tmp_path, monkeypatch
     monkeypatch.setattr(store_snapshot, "_proven_starts", {})
     for name in ("a", "b", "c"):
         store = small_store(tmp_path / name, 36, segment_bytes=SEGMENT)
-        with StoreSnapshot(StoreDirectory(str(store.write()))) as view:
+        with StoreSnapshot(store.write()) as view:
             end = view.end_offset
     assert end > 0
     assert [str(tmp_path / "a") in str(key) for key in store_snapshot._proven_starts] == [False] * 2
@@ -151,7 +150,7 @@ def test_a_missing_segment_is_a_gap(tmp_path):
 
 def test_times_queues_and_topics_are_at_hand(tmp_path):
     store = small_store(tmp_path / "store", 36, segment_bytes=SEGMENT)
-    with StoreSnapshot(StoreDirectory(str(store.write())), MessageStoreConfig()) as view:
+    with StoreSnapshot(store.write(), MessageStoreConfig()) as view:
         last = store.records[-1]
         assert view.store_timestamp_at(last.commit_log_offset) == last.store_timestamp
         assert view.store_timestamp_at(last.commit_log_offset + 1) is None
@@ -172,7 +171,7 @@ def test_a_store_that_cannot_be_opened_leaves_no_file_open(tmp_path):
     (root / "index").symlink_to(tmp_path / "nowhere")
     before = set(_open_files(root))
     with pytest.raises(StoreReadError, match="which leads nowhere"):
-        StoreSnapshot(StoreDirectory(str(root)))
+        StoreSnapshot(root)
     assert set(_open_files(root)) == before
 
 

@@ -119,12 +119,12 @@ def test_queues_in_a_database_are_not_empty_queues(tmp_path):
 
 def test_damage_is_no_old_cut_where_the_queues_are_not_known(tmp_path):
     root = unpack_kind("rocksdb-5x", tmp_path)
-    with StoreSnapshot(StoreDirectory(str(root)), CONFIG) as view:
+    with StoreSnapshot(root, CONFIG) as view:
         end = view.end_offset
     with (root / "commitlog" / "00000000000000000000").open("r+b") as log:
         log.seek(end // 2)
         log.write(b"\xff" * 400)
-    with StoreSnapshot(StoreDirectory(str(root)), CONFIG) as view:
+    with StoreSnapshot(root, CONFIG) as view:
         assert view.end_offset == end
     report = checked(root, OPTIONS)
     assert not report.is_good

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import CheckReport, check_store
 
 
 def checked(root: Path, properties: dict[str, str] | None = None) -> CheckReport:
     config = MessageStoreConfig.from_properties(properties or {})
-    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(root, config) as view:
         return check_store(view)
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_INDEX_UNIT
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import entry_check
@@ -20,7 +19,7 @@ FIELDS = ("magic", "pos", "size", "index", "term")
 def headers_of(root):
     """Return the headers of all entries, as they lie in the files."""
     config = MessageStoreConfig.from_properties(OPTIONS)
-    with StoreSnapshot(StoreDirectory(str(root)), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         found = []
         for segment in snapshot.log.segments:
             if segment.header_bytes:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from store_core.errors import StoreReadError
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
@@ -315,7 +314,7 @@ def test_progress_ends_with_all(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     store.write()
     told: dict[str, tuple[int, int]] = {}
-    with StoreSnapshot(StoreDirectory(str(store.root))) as view:
+    with StoreSnapshot(store.root) as view:
         check_store(view, lambda what, done, total: told.update({what: (done, total)}))
     assert told["log"] == (store.end_offset, store.end_offset)
     assert told["index files"] == (2, 2)

@@ -147,9 +147,7 @@ def test_damage_in_the_log_is_passed_over_and_told(tmp_path):
 
 def open_store(factory, **config):
     factory.write()
-    return closed_later(
-        StoreSnapshot(StoreDirectory(str(factory.root)), MessageStoreConfig(**config))
-    )
+    return closed_later(StoreSnapshot(factory.root, MessageStoreConfig(**config)))
 
 
 def test_batches_and_sizes_of_files(tmp_path, monkeypatch):
@@ -184,7 +182,7 @@ def test_only_what_lies_before_the_end_gets_a_unit(tmp_path):
     factory = small_store(tmp_path / "store")
     factory.write()
     end = factory.records[20].commit_log_offset
-    view = closed_later(StoreSnapshot(StoreDirectory(str(factory.root)), None, end))
+    view = closed_later(StoreSnapshot(factory.root, None, end))
     assert rebuild_consume_queues(view, str(tmp_path / "target")).units == 20
 
 
@@ -192,7 +190,7 @@ def test_a_missing_segment_is_a_gap(tmp_path):
     factory = small_store(tmp_path / "store", count=120)
     factory.write()
     factory.segment_path(4096).unlink()
-    view = closed_later(StoreSnapshot(StoreDirectory(str(factory.root)), None, factory.end_offset))
+    view = closed_later(StoreSnapshot(factory.root, None, factory.end_offset))
     result = rebuild_consume_queues(view, str(tmp_path / "target"))
     kept = [r for r in factory.records if r.commit_log_offset // 4096 != 1]
     assert result.records == result.units == len(kept)
@@ -243,7 +241,7 @@ def test_topics_json_says_which_queues_are_batch_queues(tmp_path):
         '{"topicConfigTable":{"TopicB":{"topicName":"TopicB",'
         '"attributes":{"queue.type":"BatchCQ"}}}}'
     )
-    view = closed_later(StoreSnapshot(StoreDirectory(str(factory.root))))
+    view = closed_later(StoreSnapshot(factory.root))
     rebuild_consume_queues(view, str(tmp_path / "target"))
     written = list((tmp_path / "target" / "batchconsumequeue").iterdir())
     assert [path.name for path in written] == ["TopicB"]

@@ -31,7 +31,7 @@ def config_of(store):
 
 
 def view_of(store, end_offset=None):
-    return StoreSnapshot(StoreDirectory(str(store.root)), config_of(store), end_offset)
+    return StoreSnapshot(store.root, config_of(store), end_offset)
 
 
 def sizes_of(store):
@@ -298,7 +298,7 @@ def test_a_missing_segment_is_a_gap(tmp_path):
     root = factory.write()
     assert len(factory.data) > 3 * 4096
     (root / "commitlog" / f"{4096:020d}").unlink()
-    with StoreSnapshot(StoreDirectory(str(root)), MessageStoreConfig()) as view:
+    with StoreSnapshot(root, MessageStoreConfig()) as view:
         result = rebuild_index(view, tmp_path / "new", 8, 64, lambda: NOW_MS)
     assert [(gap.commit_log_offset, gap.bytes_lost) for gap in result.gaps] == [(4096, 4096)]
     kept = [r for r in factory.records if r.commit_log_offset // 4096 != 1]
@@ -314,7 +314,7 @@ def test_no_messages(tmp_path):
 def test_messages_without_keys(tmp_path):
     factory = StoreFactory(tmp_path / "store")
     factory.add()
-    with StoreSnapshot(StoreDirectory(str(factory.write())), MessageStoreConfig()) as view:
+    with StoreSnapshot(factory.write(), MessageStoreConfig()) as view:
         result = rebuild_index(view, tmp_path / "new", 8, 64, lambda: NOW_MS)
     assert (result.records, result.entries) == (1, 0)
     (data,) = contents(tmp_path / "new").values()

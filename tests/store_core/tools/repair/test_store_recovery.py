@@ -243,7 +243,7 @@ def test_readable_records_behind_damage_are_not_cut(tmp_path, abort):
     assert sum(map(len, units(tmp_path).values())) == 5
     (kept,) = Path(result.log.kept_at).iterdir()
     assert kept.read_bytes() == bytes(factory.data[at:]).rstrip(b"\0")
-    with StoreSnapshot(StoreDirectory(str(tmp_path)), SMALL) as view:
+    with StoreSnapshot(tmp_path, SMALL) as view:
         assert view.end_offset == at
 
 
@@ -551,7 +551,7 @@ def test_an_index_file_whose_begin_is_of_another_time_is_made_anew(tmp_path):
     begin = -int.from_bytes(data[:8], "big")
     path.write_bytes(begin.to_bytes(8, "big", signed=True) + data[8:])
     assert recover(root).index_dropped == (path.name,)
-    with StoreSnapshot(StoreDirectory(str(root)), SMALL) as view:
+    with StoreSnapshot(root, SMALL) as view:
         first = view.index.files[-1].header
         assert first.begin_timestamp == view.store_timestamp_at(first.begin_phy_offset)
 
@@ -668,7 +668,7 @@ def test_an_index_file_with_an_end_and_no_entries_is_made_anew(tmp_path):
     data = path.read_bytes()
     path.write_bytes(data[:36] + (-500).to_bytes(4, "big", signed=True) + data[40:])
     assert recover(root).index_dropped == (path.name,)
-    with StoreSnapshot(StoreDirectory(str(root)), SMALL) as view:
+    with StoreSnapshot(root, SMALL) as view:
         assert view.index.files[-1].header.entry_count > 0
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from store_core.codec.properties import split_properties
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import header_layout
 from store_core.log.log_scan import Gap, scan_log
 from store_core.snapshot.store_snapshot import StoreSnapshot
@@ -66,7 +65,7 @@ def what_is_kept(raw: bytes) -> tuple[object, ...]:
 
 def records_of(root: Path, config: MessageStoreConfig) -> list[Stored]:
     """Return the records of a store without damage."""
-    with StoreSnapshot(StoreDirectory(str(root)), config) as view:
+    with StoreSnapshot(root, config) as view:
         return records_in(view)
 
 
@@ -105,7 +104,7 @@ class Damage:
         self.done: list[str] = []
         self._chance = random.Random(seed)
         self._hit: list[tuple[int, int]] = []
-        with StoreSnapshot(StoreDirectory(str(self.root)), self.config) as view:
+        with StoreSnapshot(self.root, self.config) as view:
             self.originals = records_in(view)
             self.end_offset = view.end_offset
             # Cut off by a recovery once; without checkpoint or last record nobody knows that.
@@ -246,7 +245,7 @@ messages."""
 
 
 def check(target: Path, config: MessageStoreConfig, told: Any = "") -> None:
-    with StoreSnapshot(StoreDirectory(str(target)), config) as view:
+    with StoreSnapshot(target, config) as view:
         checked = check_store(view)
     findings = tuple(f for f in checked.findings if f.kind not in _TAKEN_OVER)
     assert replace(checked, findings=findings).is_good, (

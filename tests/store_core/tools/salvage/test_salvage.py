@@ -14,7 +14,6 @@ import pytest
 from store_core.codec.properties import string_to_properties, verify_property_crc
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
-from store_core.files.store_directory import StoreDirectory
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.salvage import SalvageOptions, report_path, salvage_store
 from tests.golden_store import GOLDEN_NAMES, golden, tree_state
@@ -42,7 +41,7 @@ def test_of_a_good_store_the_new_log_has_the_same_bytes(name, recovered, tmp_pat
     config = MessageStoreConfig.from_properties(store.config_properties)
     report = salvaged(store.root, tmp_path / "new", config)
     assert (report.gaps, report.rejected, report.moved_queues) == ((), (), 0)
-    with StoreSnapshot(StoreDirectory(str(store.root)), config) as view:
+    with StoreSnapshot(store.root, config) as view:
         old = {
             Path(s.path).name: s.path for s in view.log.segments if s.from_offset < view.end_offset
         }
