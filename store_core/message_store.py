@@ -26,8 +26,7 @@ from store_core.errors import (
 from store_core.files.store_directory import StoreDirectory
 from store_core.put.timer_rules import TimerRules, nobody_waits
 from store_core.read.store_queries import StoreQueries
-from store_core.services.open_store import OpenStore
-from store_core.services.store_services import Environment
+from store_core.services.open_store import Environment, OpenStore
 from store_core.services.transaction_block import (
     PlainTransactions,
     TransactionBlock,
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from store_core.services.flush_services import Replication
     from store_core.services.open_store import IsAwaited
     from store_core.services.reput_message import Dispatcher
-    from store_core.services.store_services import StoreServices
     from store_core.services.transaction_block import TransactionEnds
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
 
@@ -408,7 +406,7 @@ class MessageStore(StoreQueries, ShuttingDown):
             The store is not open.
         """
         with self._changing:
-            flush = self._opened().services.flush
+            flush = self._opened().flush
             if replication is not None and flush.replication not in (None, replication):
                 raise HAError("another service replicates this store: shut it down first")
             flush.replication = replication
@@ -424,7 +422,7 @@ class MessageStore(StoreQueries, ShuttingDown):
     ) -> GetMessageResult:
         """Pull messages of one queue; see ``StoreQueries.get_message``. Counted."""
         found = self._opened()
-        stats, clock = found.services.stats, found.clock
+        stats, clock = found.stats, found.clock
         begin = clock()
         result = super().get_message(group, topic, queue_id, offset, max_msg_nums, message_filter)
         stats.record_get(len(result.messages), clock() - begin)
@@ -506,9 +504,9 @@ class MessageStore(StoreQueries, ShuttingDown):
         return NO_TRANSIENT_POOL if pool is None else pool.available
 
     @property
-    def services(self) -> StoreServices:
+    def services(self) -> OpenStore:
         """The services, each with ``run_once``."""
-        return self._opened().services
+        return self._opened()
 
     def runtime_info(self) -> dict[str, str]:
         """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
@@ -522,7 +520,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         StoreWriteError
             The log cannot be written.
         """
-        return self._opened().flush()
+        return self._opened().flush_log()
 
     def dispatch_soon(self) -> None:
         """Have what was put dispatched at once, not with what follows; returns before it is."""
@@ -658,7 +656,7 @@ class MessageStore(StoreQueries, ShuttingDown):
             is_started = self._open is not None and self._open.is_started
             replication = None
             if self._open is not None:
-                replication = self._open.services.flush.pause_replication()
+                replication = self._open.flush.pause_replication()
             try:
                 self.shutdown()
                 yield

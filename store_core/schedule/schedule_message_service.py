@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue import Units
     from store_core.read.pinned_store import PinnedStore
     from store_core.read.readable_store import ReadableStore
-    from store_core.services.store_services import StoreServices
+    from store_core.services.open_store import OpenStore
 
 logger = logging.getLogger(__name__)
 _INTERVAL_MS = 100
@@ -85,7 +85,7 @@ class ScheduleMessageService(ServiceThread, ShuttingDown):
         self._saved_at = time.monotonic()
         self._turn = threading.RLock()
         self._is_loaded = False
-        self._loaded_for: StoreServices | None = None
+        self._loaded_for: OpenStore | None = None
 
     @property
     def offsets(self) -> dict[int, int]:

@@ -1,12 +1,17 @@
-"""What there is of a store between load and shutdown: its files, services, reads and puts."""
+"""What there is of a store between load and shutdown: its files, services, reads and puts.
+
+Source: RocketMQ ``DefaultMessageStore.start``, ``shutdown`` (release 5.3.3).
+"""
 
 from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
+from store_core.errors import StoreConfigError
 from store_core.index.live_index import LiveIndex
 from store_core.layout.store_paths import CONSUME_QUEUE_DIR
 from store_core.log.commit_log_appender import CommitLogAppender
@@ -15,7 +20,27 @@ from store_core.put.put_message import MessagePutter
 from store_core.queue.queue_offset_table import QueueOffsetTable
 from store_core.read.pinned_store import PinnedStore
 from store_core.results import PutMessageStatus
-from store_core.services.store_services import StoreServices
+from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool
+from store_core.services.clean_commit_log import (
+    FIRST_CLEAN_DELAY_MS,
+    CleanCommitLogService,
+    CleanConsumeQueueService,
+    CorrectLogicOffsetService,
+    local_hour,
+)
+from store_core.services.disk_space import disk_ratio
+from store_core.services.dispatchers import BuildIndexService, IndexDispatch, QueueDispatch
+from store_core.services.flush_services import (
+    CheckpointService,
+    FlushConsumeQueueService,
+    FlushManager,
+    commit_to,
+    flush_to,
+    uses_transient_pool,
+)
+from store_core.services.reput_message import ReputMessageService
+from store_core.services.service_thread import ServicesInTurn
+from store_core.services.store_stats import StoreStatsService
 from store_core.state.running_flags import RunningFlag
 
 if TYPE_CHECKING:
@@ -24,10 +49,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import Buffer
     from store_core.put.timer_rules import TimerRules
+    from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.services.reput_message import Dispatcher
-    from store_core.services.store_services import Environment
     from store_core.state.running_flags import RunningFlags
     from store_core.store_files import StoreParts
 
@@ -48,8 +74,25 @@ _REASONS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Environment:
+    """What the services see of the machine.
+
+    Attributes
+    ----------
+    clock
+        Returns ms since the epoch.
+    disk_ratio
+        Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
+    """
+
+    clock: Callable[[], int]
+    disk_ratio: Callable[[str], float] = disk_ratio
+    hour: Callable[[int], int] = local_hour
+
+
 class OpenStore:
-    """The parts of a loaded store, wired.
+    """A loaded store: its files and services, what puts messages and what reads them.
 
     Parameters
     ----------
@@ -78,11 +121,60 @@ class OpenStore:
         self._is_awaited = is_awaited
         self.is_started = self._was_started = False
         self._environment, self.clock = environment, environment.clock
-        self.services = StoreServices(parts, flags, environment, dispatchers)
+        self._build_services(dispatchers)
         position = parts.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
         self._appender = CommitLogAppender(parts.segments, self.clock)
         self.putter = self._make_putter(store_host, handle_schedule_message, timer_rules)
+
+    def _build_services(self, dispatchers: Sequence[Dispatcher]) -> None:
+        parts, flags, environment, config = self.parts, self.flags, self._environment, self.config
+        log, clock = parts.segments, environment.clock
+        self.pool = _pool(config, log.file_size)
+        self.allocate = AllocateMappedFileService(log.file_size, config, self.pool)
+        log.allocate = self.allocate.allocate
+        self.stats = StoreStatsService(clock)
+        self.flush = FlushManager(log, config, parts.checkpoint, clock)
+        dispatch_index = IndexDispatch(parts.index, flags)
+        self.reput = ReputMessageService(
+            log,
+            [QueueDispatch(parts.queues, config, flags, self.stats), *dispatchers, dispatch_index],
+            self._end_of_dispatch(),
+            publish=dispatch_index.publish,
+            is_slave=config.is_slave,
+        )
+        self.reput.reput_from_offset = parts.recovery.log_end
+        self.reput.last_dispatched = (parts.recovery.last_start, parts.recovery.last_timestamp)
+        self.build_index = BuildIndexService(
+            parts.index,
+            log,
+            parts.lock.root,
+            lambda: self.reput.reput_from_offset,
+            parts.checkpoint,
+            is_enabled=config.message_index_enable,
+        )
+        self._queues = _QueuesBehindLog(self.flush_log, parts.queues)
+        self.flush_queues = FlushConsumeQueueService(
+            self._queues, config, parts.checkpoint, clock, lambda: self.reput.last_dispatched
+        )
+        self.checkpoint = CheckpointService(parts.checkpoint, clock)
+        self.clean_commit_log = CleanCommitLogService(
+            log,
+            config,
+            flags,
+            clock,
+            dispatched_offset=self._kept_in_queues,
+            queue_directory=str(Path(parts.lock.root) / CONSUME_QUEUE_DIR),
+            disk_ratio=environment.disk_ratio,
+            hour=environment.hour,
+        )
+        self.correct_logic_offset = CorrectLogicOffsetService(log, parts.queues, config, clock)
+        self.clean_consume_queue = CleanConsumeQueueService(log, parts.queues, parts.index, config)
+        self._clean = ServicesInTurn(
+            [self.clean_commit_log, self.correct_logic_offset, self.clean_consume_queue],
+            config.clean_resource_interval,
+            first_delay_ms=FIRST_CLEAN_DELAY_MS,
+        )
 
     def pinned(self, *, whole: bool) -> PinnedStore:
         """Return the store as it is now, for one query."""
@@ -93,19 +185,23 @@ class OpenStore:
         """Start the services; a second call does nothing."""
         if not self.is_started:
             self._was_started = True
-            self.services.start()
+            for service in (
+                *(self.allocate, self.flush, self.reput, self.build_index, self.flush_queues),
+                *(self.checkpoint, self.stats, self._clean),
+            ):
+                service.start()
             self.is_started = True
 
     def close(self) -> bool:
         """Stop all; return whether all is flushed and dispatched, and so ``abort`` is gone."""
         self._stop()
         log = self.parts.segments
-        if self.config.is_slave and not self.services.is_failing:
+        if self.config.is_slave and not self.is_failing:
             self._cut_unfinished_record()
         clean = (
             log.flushed_where >= log.max_wrote_offset
-            and self.services.dispatch_behind_bytes == 0
-            and not self.services.is_failing
+            and self.dispatch_behind_bytes == 0
+            and not self.is_failing
         )
         self.parts.close(clean=clean)
         return clean
@@ -115,9 +211,30 @@ class OpenStore:
         self._stop()
         self.parts.destroy()
 
-    def flush(self) -> int:
-        """Force the log to the disk, up to its end as it is now; return up to where it is."""
-        return self.services.flush_log()
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of the log that may be dispatched and are not yet in queues and index."""
+        return max(self.reput.behind_bytes, self.build_index.behind_bytes)
+
+    @property
+    def is_failing(self) -> bool:
+        """Something is not on the disk, because it could not be written last time."""
+        services = (self.reput, self.build_index, self.flush_queues, self.checkpoint)
+        return self.flush.is_failing or any(service.is_failing for service in services)
+
+    def flush_log(self) -> int:
+        """Force the log to the disk, up to its end as it is now; return up to where it is.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be.
+        """
+        log = self.parts.segments
+        end = log.max_wrote_offset
+        commit_to(log, end)
+        flush_to(log, end)
+        return log.flushed_where
 
     def wait_for_dispatch(self, timeout_s: float) -> bool:
         """Wait until what was appended before the call is dispatched; False after the time.
@@ -125,9 +242,9 @@ class OpenStore:
         What may not be dispatched before it is written out, or on the disk, is forced there.
         """
         end = self.parts.segments.max_wrote_offset
-        if self.services.flush.confirm_offset() < end:
-            self.flush()
-        reput, build = self.services.reput, self.services.build_index
+        if self.flush.confirm_offset() < end:
+            self.flush_log()
+        reput, build = self.reput, self.build_index
         deadline = time.monotonic() + timeout_s
         while reput.reput_from_offset < end or build.behind_bytes > 0:
             if time.monotonic() > deadline:
@@ -140,8 +257,8 @@ class OpenStore:
 
         That is all that was acknowledged. The index may still lack it.
         """
-        reput = self.services.reput
-        end = min(self.parts.segments.max_wrote_offset, self.services.flush.confirm_offset())
+        reput = self.reput
+        end = min(self.parts.segments.max_wrote_offset, self.flush.confirm_offset())
         deadline = time.monotonic() + timeout_s
         while reput.reput_from_offset < end:
             if time.monotonic() > deadline:
@@ -163,7 +280,7 @@ class OpenStore:
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None) -> None:
         """Delete the index and make it anew from the log."""
-        self.services.build_index.rebuild(self.index.forget, progress)
+        self.build_index.rebuild(self.index.forget, progress)
 
     def runtime_info(self) -> dict[str, str]:
         """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
@@ -171,7 +288,7 @@ class OpenStore:
         ratios = {path: ratio(path) for path in log.directories}
         queues = str(Path(self.parts.lock.root) / CONSUME_QUEUE_DIR)
         return {
-            **self.services.stats.runtime_info(),
+            **self.stats.runtime_info(),
             "commitLogMinOffset": str(log.min_offset),
             "commitLogMaxOffset": str(log.max_offset),
             **{f"commitLogDiskRatio_{path}": str(found) for path, found in ratios.items()},
@@ -200,7 +317,7 @@ class OpenStore:
     def append_data(self, offset: int, data: Buffer) -> None:
         """Append bytes of the master's log; see ``CommitLogAppender.append_data``."""
         if not self.parts.segments.mapped_files:
-            self.services.reput.reput_from_offset = offset
+            self.reput.reput_from_offset = offset
         self._appender.append_data(offset, data)
 
     @contextmanager
@@ -223,17 +340,55 @@ class OpenStore:
 
     def _cut_unfinished_record(self) -> None:
         """Erase a record of which the master has not sent all: it will be sent again."""
-        end = self.services.reput.reput_from_offset
+        end = self.reput.reput_from_offset
         if end < self.parts.segments.max_wrote_offset:
             self.parts.segments.truncate_dirty_files(end)
 
     def _stop(self) -> None:
-        """Let nobody append, then stop the services, so that they flush and dispatch all."""
+        """Let nobody append, then stop each service after those that give it work.
+
+        Then the log is flushed and dispatched, queues are flushed, the checkpoint says so; unless
+        one of them failed. That is done for services that were never started, too.
+        """
         self.is_started = False
         self._appender.close()
-        self.services.flush.end_replication()
-        self.services.shutdown()
+        self.flush.end_replication()
+        self._clean.shutdown()
+        self.stats.shutdown()
+        self.flush.settle()
+        self.reput.settle()
+        self.build_index.settle()
+        self.flush_queues.settle()
+        self.allocate.settle()
+        self._confirm_last_record()
+        self.checkpoint.settle()
+        if self.pool is not None:
+            self.pool.close()
         self.index.close()
+
+    def _confirm_last_record(self) -> None:
+        """Let the checkpoint name the last record, so that its loss would be seen.
+
+        RocketMQ notes only the last one that a recovery found.
+        """
+        is_forced = self.parts.segments.flushed_where >= self.reput.reput_from_offset
+        if is_forced and not self.is_failing and self.reput.dispatched_start >= 0:
+            self.parts.checkpoint.confirm_phy_offset = self.reput.dispatched_start
+
+    def _end_of_dispatch(self) -> Callable[[], int]:
+        if self.config.read_un_committed:
+            return lambda: self.parts.segments.max_offset
+        return self.flush.confirm_offset
+
+    def _kept_in_queues(self) -> int:
+        """Return up to where dispatch got, when all of that is in the queues' files on the disk.
+
+        A segment that is deleted before takes the queues' only source with it: after a loss of
+        power they would go on with other queue offsets than their messages have.
+        """
+        offset = self.reput.reput_from_offset
+        self._queues.flush()
+        return offset
 
     def _make_putter(
         self, store_host: bytes, handle_schedule_message: bool, timer_rules: TimerRules | None
@@ -245,11 +400,11 @@ class OpenStore:
             self.config,
             self._appender,
             offsets,
-            self.services.flush,
+            self.flush,
             store_host=store_host,
             refusal=self._refusal,
             is_batch_topic=queues.is_batch_topic,
-            stats=self.services.stats,
+            stats=self.stats,
             clock=self.clock,
             handle_schedule_message=handle_schedule_message,
             timer_rules=timer_rules,
@@ -258,7 +413,7 @@ class OpenStore:
 
     def _note_put(self, topic: str, queue_id: int) -> None:
         if self._is_awaited is not None and self._is_awaited(topic, queue_id):
-            self.services.reput.wakeup()
+            self.reput.wakeup()
 
     def _refusal(self) -> Refusal | None:
         """Return why nothing can be put now; asked with every put."""
@@ -266,13 +421,13 @@ class OpenStore:
             self.is_started
             and self.flags.is_writeable
             and not self.config.is_slave
-            and not self.services.flush.is_failing
+            and not self.flush.is_failing
         ):
             return None
         return Refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._reason())
 
     def _reason(self) -> str:
-        services, flags = self.services, self.flags.flags
+        flags = self.flags.flags
         if not self.is_started:
             return "the store was shut down" if self._was_started else "start() the store first"
         if self.config.is_slave:
@@ -280,11 +435,42 @@ class OpenStore:
         for flag, reason in _REASONS:
             if flag in flags:
                 return reason
-        if services.flush.is_failing:
+        if self.flush.is_failing:
             return (
-                f"the log cannot be forced to the disk: {services.flush.last_error}; if that "
+                f"the log cannot be forced to the disk: {self.flush.last_error}; if that "
                 "stays when it is mended, shut the store down and start it again"
             )
         return (
             f"queues or index cannot be written, puts go on when they can: {self.flags.write_error}"
         )
+
+
+class _QueuesBehindLog:
+    """Queues of which the disk never has more than of the log.
+
+    RocketMQ flushes them whenever it is time: with ``ASYNC_FLUSH`` a loss of power can leave units
+    of records that are gone.
+    """
+
+    def __init__(self, flush_log: Callable[[], object], queues: ConsumeQueueStore) -> None:
+        self._flush_log, self._queues = flush_log, queues
+
+    def flush(self, least_pages: int = 0) -> None:
+        # The log has intervals of its own: it is forced early for queues that need it only.
+        if least_pages and not self._queues.is_worth_flush(least_pages):
+            return
+        self._flush_log()
+        self._queues.flush(least_pages)
+
+
+def _pool(config: MessageStoreConfig, file_size: int) -> TransientStorePool | None:
+    if not uses_transient_pool(config):
+        return None
+    size = config.transient_store_pool_size
+    try:
+        return TransientStorePool(size, file_size)
+    except (OSError, MemoryError) as err:
+        raise StoreConfigError(
+            f"transientStorePoolSize={size}: there is no memory for {size} buffers of "
+            f"{file_size} bytes ({err})"
+        ) from err

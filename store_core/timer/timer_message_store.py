@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.message_store import MessageStore
     from store_core.read.pinned_store import PinnedStore
-    from store_core.services.store_services import StoreServices
+    from store_core.services.open_store import OpenStore
     from store_core.timer.timer_log import Units
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class TimerMessageStore(ServiceThread, ShuttingDown):
         self._saved_at = self._cleaned_at = time.monotonic()
         self._turn = threading.RLock()
         self._files: TimerFiles | None = None
-        self._loaded_for: StoreServices | None = None
+        self._loaded_for: OpenStore | None = None
         self._kept_elsewhere = ""
 
     @property

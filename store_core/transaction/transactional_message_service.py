@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
     from store_core.message_store import MessageStore
     from store_core.results import PutMessageResult
-    from store_core.services.store_services import StoreServices
+    from store_core.services.open_store import OpenStore
     from store_core.transaction.end_results import CheckResult
 
     Int64s = npt.NDArray[np.int64]
@@ -142,7 +142,7 @@ class TransactionalMessageService(Stopping):
             config.transaction_metric_flush_interval,
         )
         self._is_loaded = False
-        self._loaded_for: StoreServices | None = None
+        self._loaded_for: OpenStore | None = None
 
     def load(self) -> None:
         """Read what is open, and write the op messages that a crash left out.

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from store_core import MessageStore, StoreConfigError
-from store_core.services import store_services
-from store_core.services.store_services import Environment
+from store_core.services import open_store
+from store_core.services.open_store import Environment
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.judge import judge
 from tests.store_core.crash.messages import config_of, make_batch, make_message, numbers_in
@@ -33,7 +33,7 @@ def test_transient_pool_without_memory(root, monkeypatch):
 
     config = config_of(root, transient_store_pool_enable=True)
     with monkeypatch.context() as patch:
-        patch.setattr(store_services, "TransientStorePool", no_memory)
+        patch.setattr(open_store, "TransientStorePool", no_memory)
         with pytest.raises(StoreConfigError, match="transientStorePoolSize=5: there is no memory"):
             MessageStore(config).load()
     with MessageStore(config) as store:  # the lock was given back

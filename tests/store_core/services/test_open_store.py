@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from store_core.services.store_services import Environment, StoreServices, _QueuesBehindLog
+from store_core.services.open_store import Environment, OpenStore, _QueuesBehindLog
 from store_core.state.running_flags import RunningFlags
 from store_core.store_files import OpenOptions, open_parts
 from tests.store_core.crash.messages import config_of
@@ -21,7 +21,7 @@ def make(tmp_path):
     def make(**settings):
         parts = open_parts(config_of(tmp_path / "store", **settings), OpenOptions(now))
         opened.append(parts)
-        return StoreServices(parts, RunningFlags(), Environment(now), ())
+        return OpenStore(parts, RunningFlags(), Environment(now), (), bytes(8), True, None)
 
     yield make
     for parts in opened:
@@ -35,9 +35,9 @@ def test_all_services_run_between_start_and_shutdown(make):
     def names():
         return {thread.name for thread in threading.enumerate() if thread not in others}
 
-    services = make(transient_store_pool_enable=True)
+    store = make(transient_store_pool_enable=True)
     assert not names()
-    services.start()
+    store.start()
     assert names() == {
         "AllocateMappedFileService",
         "BuildIndexService",
@@ -49,50 +49,50 @@ def test_all_services_run_between_start_and_shutdown(make):
         "ServicesInTurn",
         "StoreStatsService",
     }
-    services.shutdown()
+    store._stop()
     assert not names()
-    assert not services.is_failing
+    assert not store.is_failing
 
 
 def test_who_was_never_started_is_finished_all_the_same(make, monkeypatch):
-    services, finished = make(), []
+    store, finished = make(), []
     for name in ("reput", "build_index", "flush_queues", "checkpoint", "allocate"):
-        service = getattr(services, name)
+        service = getattr(store, name)
         monkeypatch.setattr(service, "finish", lambda name=name: finished.append(name))
-    services.shutdown()
+    store._stop()
     assert finished == ["reput", "build_index", "flush_queues", "allocate", "checkpoint"]
 
 
 @pytest.mark.parametrize("name", ["reput", "build_index", "flush_queues", "checkpoint"])
 def test_a_failure_at_the_end_is_known(make, monkeypatch, name):
-    services = make()
+    store = make()
 
     def fails():
         raise OSError("no")
 
-    monkeypatch.setattr(getattr(services, name), "finish", fails)
-    services.shutdown()
-    assert services.is_failing
+    monkeypatch.setattr(getattr(store, name), "finish", fails)
+    store._stop()
+    assert store.is_failing
 
 
 def test_dispatch_ends_where_the_log_is_flushed_unless_uncommitted_is_read(make):
-    services = make()
-    services.reput._log.writable_file().append(bytes(100))
-    assert services.dispatch_behind_bytes == 0
-    assert services.flush_log() == 100
-    assert services.dispatch_behind_bytes == 100
+    store = make()
+    store.reput._log.writable_file().append(bytes(100))
+    assert store.dispatch_behind_bytes == 0
+    assert store.flush_log() == 100
+    assert store.dispatch_behind_bytes == 100
 
 
 def test_read_uncommitted(make):
-    services = make(read_un_committed=True)
-    services.reput._log.writable_file().append(bytes(100))
-    assert services.dispatch_behind_bytes == 100
+    store = make(read_un_committed=True)
+    store.reput._log.writable_file().append(bytes(100))
+    assert store.dispatch_behind_bytes == 100
 
 
 def test_the_log_is_not_forced_for_queues_that_wait(make, monkeypatch):
-    services, forced = make(), []
-    monkeypatch.setattr(services, "flush_log", lambda: forced.append("log"))
-    queues = _QueuesBehindLog(services.flush_log, QueuesThatWait(forced))
+    store, forced = make(), []
+    monkeypatch.setattr(store, "flush_log", lambda: forced.append("log"))
+    queues = _QueuesBehindLog(store.flush_log, QueuesThatWait(forced))
     queues.flush(2)
     assert forced == []
     queues.flush(1)
