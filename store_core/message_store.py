@@ -26,6 +26,7 @@ from store_core.errors import (
 from store_core.files.store_directory import StoreDirectory
 from store_core.put.timer_rules import TimerRules, nobody_waits
 from store_core.read.store_queries import StoreQueries
+from store_core.recovery.store_files import OpenOptions, delete_files, open_store_files
 from store_core.services.open_store import Environment, OpenStore
 from store_core.services.transaction_block import (
     PlainTransactions,
@@ -36,7 +37,6 @@ from store_core.staged_commit.crash_points import CrashPoints
 from store_core.state.running_flags import RunningFlags
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
-from store_core.store_files import OpenOptions, delete_files, open_parts
 from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class MessageStore(StoreQueries, ShuttingDown):
             if self._open is None:
                 self._open, self._forked_from = self._load(cut, progress), 0
                 self.config, self._putter = self._open.config, self._open.putter
-            return self._open.parts.recovery
+            return self._open.files.recovery
 
     def start(self) -> None:
         """Start the services; from now on messages can be put. A second call does nothing.
@@ -465,22 +465,22 @@ class MessageStore(StoreQueries, ShuttingDown):
     @property
     def min_phy_offset(self) -> int:
         """First byte of the log; -1 when it is empty."""
-        return self._opened().parts.segments.min_offset
+        return self._opened().files.segments.min_offset
 
     @property
     def flushed_where(self) -> int:
         """The log is forced to the disk up to this offset."""
-        return self._opened().parts.segments.flushed_where
+        return self._opened().files.segments.flushed_where
 
     @property
     def max_phy_offset(self) -> int:
         """End of the readable log, exclusive; 0 when it is empty."""
-        return self._opened().parts.segments.max_offset
+        return self._opened().files.segments.max_offset
 
     @property
     def recovered_end(self) -> int:
         """End of the log as `load` found or left it: what is behind was appended since."""
-        return self._opened().parts.recovery.log_end
+        return self._opened().files.recovery.log_end
 
     @property
     def replicable_offset(self) -> int:
@@ -712,10 +712,10 @@ class MessageStore(StoreQueries, ShuttingDown):
             self._is_batch_topic,
             filter_bitmaps=self._bitmaps(),
         )
-        parts = open_parts(self.config, options)
+        files = open_store_files(self.config, options)
         try:
             return OpenStore(
-                parts,
+                files,
                 self.flags,
                 self._environment,
                 self._dispatchers,
@@ -725,7 +725,7 @@ class MessageStore(StoreQueries, ShuttingDown):
                 self._is_awaited,
             )
         except BaseException:
-            parts.close(clean=False)
+            files.close(clean=False)
             raise
 
     def _opened(self) -> OpenStore:

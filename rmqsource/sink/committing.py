@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import now_ms
 from rmqsource.sink.prepared_write import sink_config
+from store_core.commit_job import close_committed, commit_job, open_for_commit
 from store_core.config.config_writing import merge_delay_offsets, merge_topics
 from store_core.errors import StoreError, StoreLockedError
 from store_core.files.file_writing import write_error
 from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.offline_store import OfflineStore
-from store_core.staged_commit.commit import clear_away, commit_job, intent_is_open
 from store_core.staged_commit.crash_points import CrashPoints, no_hook
 from store_core.staged_commit.job import Ledger, StagedJob
-from store_core.staged_commit.resolve_open_jobs import clean_staging
+from store_core.staged_commit.resolve_open_jobs import (
+    clean_staging,
+    clear_away,
+    intent_is_open,
+)
 from store_core.staged_commit.staged_part import check_staged_files
 from store_core.staged_commit.staging import make_staging
 from store_core.state.store_lock import StoreLock
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rmqsource.sink.write_plan import SinkPlan
+    from store_core.recovery.store_files import StoreFiles
     from store_core.staged_commit.crash_points import Hook
     from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.staged_part import StagedPart
@@ -104,7 +108,7 @@ def _commit_in_turn(
                 return None
             note_topics(plan, job, steps)
             note_delays(plan, job, store.next_queue_offsets(), steps)
-            committed = commit_job(store, job, directory, clock=now_ms, steps=steps)
+            committed = commit_job(store, job, directory, steps=steps)
     except Exception as err:  # whatever it is: a job that is in the log must not look failed
         if committed is None:
             if isinstance(err, OSError):
@@ -162,24 +166,24 @@ def discard(directories: Sequence[str]) -> None:
 
 
 @contextmanager
-def _opened(plan: SinkPlan, steps: CrashPoints, directory: str) -> Iterator[OfflineStore]:
+def _opened(plan: SinkPlan, steps: CrashPoints, directory: str) -> Iterator[StoreFiles]:
     """Open the store, and close it as it is then: cleanly, or to be recovered."""
     store = _open(plan, steps)
     try:
         yield store
     except BaseException:
         try:  # what went wrong first says what became of the job
-            store.close(clean=not intent_is_open(directory))
+            close_committed(store, clean=not intent_is_open(directory))
         except (StoreError, OSError) as err:
             logger.warning("%s: not closed as it should be: %s", plan.options.path, err)
         raise
-    store.close(clean=not intent_is_open(directory))
+    close_committed(store, clean=not intent_is_open(directory))
 
 
-def _open(plan: SinkPlan, steps: CrashPoints) -> OfflineStore:
+def _open(plan: SinkPlan, steps: CrashPoints) -> StoreFiles:
     root = plan.options.path
     try:
-        return OfflineStore(root, sink_config(plan.options), now_ms, steps)
+        return open_for_commit(root, sink_config(plan.options), now_ms, steps)
     except StoreLockedError as err:
         raise _is_open(root, err.reason) from err
 

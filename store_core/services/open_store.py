@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from store_core.log.commit_log_appender import Buffer
     from store_core.put.timer_rules import TimerRules
     from store_core.queue.consume_queue_store import ConsumeQueueStore
+    from store_core.recovery.store_files import StoreFiles
     from store_core.services.reput_message import Dispatcher
     from store_core.state.running_flags import RunningFlags
-    from store_core.store_files import StoreParts
 
     Bytes = npt.NDArray[np.uint8]
 
@@ -96,7 +96,7 @@ class OpenStore:
 
     Parameters
     ----------
-    parts
+    files
         Its files; closed here.
     store_host
         8 or 20 raw bytes, of messages without a host of their own.
@@ -108,7 +108,7 @@ class OpenStore:
 
     def __init__(
         self,
-        parts: StoreParts,
+        files: StoreFiles,
         flags: RunningFlags,
         environment: Environment,
         dispatchers: Sequence[Dispatcher],
@@ -117,59 +117,59 @@ class OpenStore:
         timer_rules: TimerRules | None,
         is_awaited: IsAwaited | None = None,
     ) -> None:
-        self.parts, self.flags, self.config = parts, flags, parts.config
+        self.files, self.flags, self.config = files, flags, files.config
         self._is_awaited = is_awaited
         self.is_started = self._was_started = False
         self._environment, self.clock = environment, environment.clock
         self._build_services(dispatchers)
-        position = parts.index
+        position = files.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
-        self._appender = CommitLogAppender(parts.segments, self.clock)
+        self._appender = CommitLogAppender(files.segments, self.clock)
         self.putter = self._make_putter(store_host, handle_schedule_message, timer_rules)
 
     def _build_services(self, dispatchers: Sequence[Dispatcher]) -> None:
-        parts, flags, environment, config = self.parts, self.flags, self._environment, self.config
-        log, clock = parts.segments, environment.clock
+        files, flags, environment, config = self.files, self.flags, self._environment, self.config
+        log, clock = files.segments, environment.clock
         self.pool = _pool(config, log.file_size)
         self.allocate = AllocateMappedFileService(log.file_size, config, self.pool)
         log.allocate = self.allocate.allocate
         self.stats = StoreStatsService(clock)
-        self.flush = FlushManager(log, config, parts.checkpoint, clock)
-        dispatch_index = IndexDispatch(parts.index, flags)
+        self.flush = FlushManager(log, config, files.checkpoint, clock)
+        dispatch_index = IndexDispatch(files.index, flags)
         self.reput = ReputMessageService(
             log,
-            [QueueDispatch(parts.queues, config, flags, self.stats), *dispatchers, dispatch_index],
+            [QueueDispatch(files.queues, config, flags, self.stats), *dispatchers, dispatch_index],
             self._end_of_dispatch(),
             publish=dispatch_index.publish,
             is_slave=config.is_slave,
         )
-        self.reput.reput_from_offset = parts.recovery.log_end
-        self.reput.last_dispatched = (parts.recovery.last_start, parts.recovery.last_timestamp)
+        self.reput.reput_from_offset = files.recovery.log_end
+        self.reput.last_dispatched = (files.recovery.last_start, files.recovery.last_timestamp)
         self.build_index = BuildIndexService(
-            parts.index,
+            files.index,
             log,
-            parts.lock.root,
+            files.lock.root,
             lambda: self.reput.reput_from_offset,
-            parts.checkpoint,
+            files.checkpoint,
             is_enabled=config.message_index_enable,
         )
-        self._queues = _QueuesBehindLog(self.flush_log, parts.queues)
+        self._queues = _QueuesBehindLog(self.flush_log, files.queues)
         self.flush_queues = FlushConsumeQueueService(
-            self._queues, config, parts.checkpoint, clock, lambda: self.reput.last_dispatched
+            self._queues, config, files.checkpoint, clock, lambda: self.reput.last_dispatched
         )
-        self.checkpoint = CheckpointService(parts.checkpoint, clock)
+        self.checkpoint = CheckpointService(files.checkpoint, clock)
         self.clean_commit_log = CleanCommitLogService(
             log,
             config,
             flags,
             clock,
             dispatched_offset=self._kept_in_queues,
-            queue_directory=str(Path(parts.lock.root) / CONSUME_QUEUE_DIR),
+            queue_directory=str(Path(files.lock.root) / CONSUME_QUEUE_DIR),
             disk_ratio=environment.disk_ratio,
             hour=environment.hour,
         )
-        self.correct_logic_offset = CorrectLogicOffsetService(log, parts.queues, config, clock)
-        self.clean_consume_queue = CleanConsumeQueueService(log, parts.queues, parts.index, config)
+        self.correct_logic_offset = CorrectLogicOffsetService(log, files.queues, config, clock)
+        self.clean_consume_queue = CleanConsumeQueueService(log, files.queues, files.index, config)
         self._clean = ServicesInTurn(
             [self.clean_commit_log, self.correct_logic_offset, self.clean_consume_queue],
             config.clean_resource_interval,
@@ -178,8 +178,8 @@ class OpenStore:
 
     def pinned(self, *, whole: bool) -> PinnedStore:
         """Return the store as it is now, for one query."""
-        parts = self.parts
-        return PinnedStore(parts.segments, parts.queues, self.index, self.config, whole=whole)
+        files = self.files
+        return PinnedStore(files.segments, files.queues, self.index, self.config, whole=whole)
 
     def start(self) -> None:
         """Start the services; a second call does nothing."""
@@ -195,7 +195,7 @@ class OpenStore:
     def close(self) -> bool:
         """Stop all; return whether all is flushed and dispatched, and so ``abort`` is gone."""
         self._stop()
-        log = self.parts.segments
+        log = self.files.segments
         if self.config.is_slave and not self.is_failing:
             self._cut_unfinished_record()
         clean = (
@@ -203,13 +203,13 @@ class OpenStore:
             and self.dispatch_behind_bytes == 0
             and not self.is_failing
         )
-        self.parts.close(clean=clean)
+        self.files.close(clean=clean)
         return clean
 
     def destroy(self) -> None:
         """Stop all and delete the files."""
         self._stop()
-        self.parts.destroy()
+        self.files.destroy()
 
     @property
     def dispatch_behind_bytes(self) -> int:
@@ -230,7 +230,7 @@ class OpenStore:
         StoreWriteError
             It cannot be.
         """
-        log = self.parts.segments
+        log = self.files.segments
         end = log.max_wrote_offset
         commit_to(log, end)
         flush_to(log, end)
@@ -241,7 +241,7 @@ class OpenStore:
 
         What may not be dispatched before it is written out, or on the disk, is forced there.
         """
-        end = self.parts.segments.max_wrote_offset
+        end = self.files.segments.max_wrote_offset
         if self.flush.confirm_offset() < end:
             self.flush_log()
         reput, build = self.reput, self.build_index
@@ -258,7 +258,7 @@ class OpenStore:
         That is all that was acknowledged. The index may still lack it.
         """
         reput = self.reput
-        end = min(self.parts.segments.max_wrote_offset, self.flush.confirm_offset())
+        end = min(self.files.segments.max_wrote_offset, self.flush.confirm_offset())
         deadline = time.monotonic() + timeout_s
         while reput.reput_from_offset < end:
             if time.monotonic() > deadline:
@@ -276,7 +276,7 @@ class OpenStore:
             if is_dispatched:
                 self.wait_for_dispatch(_DELETE_WAIT_S)
             self._queue_offsets.remove(topic)
-            return self.parts.queues.delete_topic(topic)
+            return self.files.queues.delete_topic(topic)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None) -> None:
         """Delete the index and make it anew from the log."""
@@ -284,9 +284,9 @@ class OpenStore:
 
     def runtime_info(self) -> dict[str, str]:
         """Return counters, rates, offsets and disk usage, with RocketMQ's keys."""
-        log, ratio = self.parts.segments, self._environment.disk_ratio
+        log, ratio = self.files.segments, self._environment.disk_ratio
         ratios = {path: ratio(path) for path in log.directories}
-        queues = str(Path(self.parts.lock.root) / CONSUME_QUEUE_DIR)
+        queues = str(Path(self.files.lock.root) / CONSUME_QUEUE_DIR)
         return {
             **self.stats.runtime_info(),
             "commitLogMinOffset": str(log.min_offset),
@@ -309,14 +309,14 @@ class OpenStore:
         After a crash such a blank record is cut, and another record may take its place; a slave
         that had it would count as one that has this record.
         """
-        log = self.parts.segments
+        log = self.files.segments
         end = log.max_offset
         closed = None if end % log.file_size else log.find(end - 1)
         return end if closed is None else closed.file_from_offset + closed.closed_at
 
     def append_data(self, offset: int, data: Buffer) -> None:
         """Append bytes of the master's log; see ``CommitLogAppender.append_data``."""
-        if not self.parts.segments.mapped_files:
+        if not self.files.segments.mapped_files:
             self.reput.reput_from_offset = offset
         self._appender.append_data(offset, data)
 
@@ -326,7 +326,7 @@ class OpenStore:
 
         None where there are none: after the end, or in a segment that was deleted.
         """
-        file = self.parts.segments.find(offset)
+        file = self.files.segments.find(offset)
         if file is None:
             yield None
             return
@@ -341,8 +341,8 @@ class OpenStore:
     def _cut_unfinished_record(self) -> None:
         """Erase a record of which the master has not sent all: it will be sent again."""
         end = self.reput.reput_from_offset
-        if end < self.parts.segments.max_wrote_offset:
-            self.parts.segments.truncate_dirty_files(end)
+        if end < self.files.segments.max_wrote_offset:
+            self.files.segments.truncate_dirty_files(end)
 
     def _stop(self) -> None:
         """Let nobody append, then stop each service after those that give it work.
@@ -371,13 +371,13 @@ class OpenStore:
 
         RocketMQ notes only the last one that a recovery found.
         """
-        is_forced = self.parts.segments.flushed_where >= self.reput.reput_from_offset
+        is_forced = self.files.segments.flushed_where >= self.reput.reput_from_offset
         if is_forced and not self.is_failing and self.reput.dispatched_start >= 0:
-            self.parts.checkpoint.confirm_phy_offset = self.reput.dispatched_start
+            self.files.checkpoint.confirm_phy_offset = self.reput.dispatched_start
 
     def _end_of_dispatch(self) -> Callable[[], int]:
         if self.config.read_un_committed:
-            return lambda: self.parts.segments.max_offset
+            return lambda: self.files.segments.max_offset
         return self.flush.confirm_offset
 
     def _kept_in_queues(self) -> int:
@@ -393,7 +393,7 @@ class OpenStore:
     def _make_putter(
         self, store_host: bytes, handle_schedule_message: bool, timer_rules: TimerRules | None
     ) -> MessagePutter:
-        queues = self.parts.queues
+        queues = self.files.queues
         self._queue_offsets = offsets = QueueOffsetTable(self.config.topic_queue_lock_num)
         offsets.set_all(*queues.next_queue_offsets())
         return MessagePutter(

@@ -14,8 +14,8 @@ from store_core.files.file_writing import write_error
 from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.staged_commit.commit import clear_away, finish
 from store_core.staged_commit.intent import open_intents, read_intent
+from store_core.staged_commit.job import Ledger
 from store_core.staged_commit.staging import (
     INTENT_FILE,
     check_staging,
@@ -83,6 +83,29 @@ def settle(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
             steps.remove_file("intent forgotten", os.path.join(directory, INTENT_FILE))
             clear_away(directory, steps)
     return committed
+
+
+def finish(root: str, directory: str, commit: Commit, steps: CrashPoints) -> None:
+    """Note a job whose records are in the log and dispatched, and clear its staging away."""
+    Ledger(root).record(commit, steps)
+    steps.remove_file("intent done", os.path.join(directory, INTENT_FILE))
+    clear_away(directory, steps)
+
+
+def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
+    """Delete what a job staged that needs it no more; where that fails, say so and leave it."""
+    try:
+        if steps is None:
+            remove_job(directory)
+        else:
+            steps.run("staging removal", remove_job, directory)
+    except (StoreError, OSError) as err:
+        logger.warning("what a job staged stays; clean-staging deletes it later: %s", err)
+
+
+def intent_is_open(directory: str) -> bool:
+    """Return whether a commit of this job began and did not end."""
+    return os.path.lexists(os.path.join(directory, INTENT_FILE))
 
 
 def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:

@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("store_core", "rmqnet", "rmqsource")
 # The types that are a store, or a queue, by their names.
 _STORES = """MessageStore StoreSnapshot OfflineStore ReadOnlyStore ServedStore OpenStore StoreParts
-StoreServices PinnedStore StoreQueries ReadableStore FollowableStore PuttingStore Store"""
+StoreServices PinnedStore StoreQueries ReadableStore FollowableStore PuttingStore Store
+StoreFiles"""
 _QUEUES = """ConsumeQueue BatchConsumeQueue ConsumeQueueExt DatabaseQueue SegmentedQueue
 ReadableQueue SimpleQueue BatchQueue StoredUnits UnitFiles QueueWriter ConsumeQueueWriter
 BatchConsumeQueueWriter ConsumeQueueExtWriter QueueFiles ConsumeQueueStore QueueDatabase

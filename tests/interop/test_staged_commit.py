@@ -14,7 +14,7 @@ from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.task import stage_part
 from store_core import MessageStoreConfig, StoreSnapshot
-from store_core.offline_store import OfflineStore
+from store_core.commit_job import close_committed, open_for_commit
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import golden
@@ -68,7 +68,8 @@ def write(root: Path, version: int, **options: str) -> int:
 
 def assert_sound(root: Path, config: MessageStoreConfig, messages: int) -> None:
     """We find all messages and nothing wrong, to read and to write."""
-    OfflineStore(str(root), config, lambda: support.NOW_MS, CrashPoints()).close(clean=True)
+    opened = open_for_commit(str(root), config, lambda: support.NOW_MS, CrashPoints())
+    close_committed(opened, clean=True)
     with StoreSnapshot.open(str(root), config) as snapshot:
         report = check_store(snapshot)
     assert report.is_good, report.findings

@@ -22,10 +22,15 @@ from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.recovery.queue_review import lost_queues, queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, plan_log
 from store_core.recovery.recovery_plan import Loss
+from store_core.recovery.store_files import (
+    OpenOptions,
+    StoreFiles,
+    open_store_files,
+    recovery_parts,
+)
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
 from store_core.state.store_kind import require_writable
-from store_core.store_files import OpenOptions, StoreParts, open_parts, recovery_parts
 from store_core.tools.check.file_check import check_checkpoint, check_files
 from store_core.tools.check.finding_kinds import FindingKind, Severity
 from store_core.tools.check.findings import Findings
@@ -92,7 +97,7 @@ def recover_store(
     root = local_path(root)
     _check_is_store(root, config)
     config = replace(config, store_path_root_dir=root)
-    parts = open_parts(config, OpenOptions(clock, progress, cut))
+    parts = open_store_files(config, OpenOptions(clock, progress, cut))
     clean = False
     try:
         with write_errors(root), closing(CommitLog(StoreDirectory(root), config)) as log:
@@ -163,7 +168,7 @@ def _lost_queues(
     return lost_queues(queues, log, (found.start_offset, end))
 
 
-def _write_checkpoint(parts: StoreParts, now_ms: int) -> None:
+def _write_checkpoint(parts: StoreFiles, now_ms: int) -> None:
     """Say that everything is flushed; a clean store's file keeps what it says, if that can be."""
     file, found = parts.checkpoint, parts.recovery
     if parts.index_files is not None:

@@ -16,8 +16,8 @@ from rmqsource.sink.committing import commit_parts, discard
 from rmqsource.sink.local_host import now_ms
 from rmqsource.sink.prepared_write import sink_config
 from rmqsource.sink.task import stage_part
+from store_core.commit_job import close_committed, open_for_commit
 from store_core.errors import CommitInDoubtError, StoreError
-from store_core.offline_store import OfflineStore
 from store_core.staged_commit.crash_points import CrashPoints
 from tests.rmqsource.sink.test_committing import bodies, numbers, plan_for, rows, write
 
@@ -50,7 +50,8 @@ def prepared(tmp_path, _disk):
 
 def opened_once_more(root, plan):
     """Do what the next write does first."""
-    OfflineStore(str(root), sink_config(plan.options), now_ms, CrashPoints()).close(clean=True)
+    opened = open_for_commit(str(root), sink_config(plan.options), now_ms, CrashPoints())
+    close_committed(opened, clean=True)
 
 
 def outcome(root, plan, parts, hook=lambda _: None, stop=lambda: None):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
+from store_core.commit_job import close_committed, open_for_commit
 from store_core.files.store_directory import StoreDirectory
-from store_core.offline_store import OfflineStore
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.job import Ledger
@@ -94,7 +94,8 @@ def judge_store(root: Path, committed: list[int], version: int, how: int) -> boo
         with MessageStore(replace(config, store_path_root_dir=str(root))) as store:
             assert store.wait_for_dispatch()
     if how in {2, 3}:
-        OfflineStore(str(root), config, lambda: _NOW_MS, CrashPoints()).close(clean=True)
+        opened = open_for_commit(str(root), config, lambda: _NOW_MS, CrashPoints())
+        close_committed(opened, clean=True)
     if how:
         assert _holds(root, config, committed, version) == is_in
         assert not open_intents(StoreDirectory(str(root)))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
+from store_core.commit_job import close_committed, open_for_commit
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.message import HEADER_IPV4
-from store_core.offline_store import OfflineStore
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.state.checkpoint import load_checkpoint
 from store_core.tools.check.finding_kinds import FindingKind
@@ -128,8 +128,7 @@ def test_a_last_record_of_the_future_leaves_no_such_time_in_the_checkpoint(tmp_p
     if by == "recover":
         recover_store(root, config_of(tmp_path), clock=lambda: now_ms)
     else:
-        offline = OfflineStore(root, config_of(tmp_path), lambda: now_ms, CrashPoints())
-        offline.flush_all()
-        offline.close(clean=True)
+        opened = open_for_commit(root, config_of(tmp_path), lambda: now_ms, CrashPoints())
+        close_committed(opened, clean=True)
     point = load_checkpoint(StoreDirectory(root))
     assert 0 < point.min_timestamp <= now_ms

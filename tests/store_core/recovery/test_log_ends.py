@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from store_core import MessageStore, MessageStoreConfig
+from store_core.commit_job import close_committed, open_for_commit
 from store_core.errors import LogDamageError
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.layout.message import HEADER_IPV4
 from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
-from store_core.offline_store import OfflineStore
 from store_core.recovery.recovery_plan import Loss
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.crash_points import CrashPoints
@@ -336,10 +336,11 @@ def test_the_sink_cuts_no_message_of_a_crash(tmp_path):
     crashed(tmp_path, units=5, flushed=5)
     before = files(tmp_path)
     with pytest.raises(LogDamageError, match="rocketmq-store recover`"):
-        OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, CrashPoints())
+        open_for_commit(str(tmp_path), SMALL, lambda: NOW_MS, CrashPoints())
     assert files(tmp_path) == before
     recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
-    OfflineStore(str(tmp_path), SMALL, lambda: NOW_MS, CrashPoints()).close(clean=True)
+    opened = open_for_commit(str(tmp_path), SMALL, lambda: NOW_MS, CrashPoints())
+    close_committed(opened, clean=True)
 
 
 def test_a_torn_golden_store_keeps_what_was_dispatched(tmp_path):

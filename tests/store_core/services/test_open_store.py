@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
+from store_core.recovery.store_files import OpenOptions, open_store_files
 from store_core.services.open_store import Environment, OpenStore, _QueuesBehindLog
 from store_core.state.running_flags import RunningFlags
-from store_core.store_files import OpenOptions, open_parts
 from tests.store_core.crash.messages import config_of
 
 
@@ -19,13 +19,13 @@ def make(tmp_path):
     opened = []
 
     def make(**settings):
-        parts = open_parts(config_of(tmp_path / "store", **settings), OpenOptions(now))
-        opened.append(parts)
-        return OpenStore(parts, RunningFlags(), Environment(now), (), bytes(8), True, None)
+        files = open_store_files(config_of(tmp_path / "store", **settings), OpenOptions(now))
+        opened.append(files)
+        return OpenStore(files, RunningFlags(), Environment(now), (), bytes(8), True, None)
 
     yield make
-    for parts in opened:
-        parts.close(clean=True)
+    for files in opened:
+        files.close(clean=True)
 
 
 def test_all_services_run_between_start_and_shutdown(make):

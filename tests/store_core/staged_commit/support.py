@@ -12,11 +12,11 @@ import pyarrow as pa
 from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
 from store_core.codec.record_encoder import encode_records
+from store_core.commit_job import close_committed, commit_job, open_for_commit
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.offline_store import OfflineStore
+from store_core.recovery.store_files import StoreFiles
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.staged_commit.commit import commit_job
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.staged_part import StagedPart
@@ -38,9 +38,9 @@ class KilledError(BaseException):
     """Stands for the death of the process."""
 
 
-def opened(root: Path) -> OfflineStore:
+def opened(root: Path) -> StoreFiles:
     """Open a store for a commit."""
-    return OfflineStore(str(root), CONFIG, lambda: NOW_MS, CrashPoints())
+    return open_for_commit(str(root), CONFIG, lambda: NOW_MS, CrashPoints())
 
 
 def job_name(name: str) -> str:
@@ -101,10 +101,10 @@ def commit(root: Path, job: StagedJob, directory: Path, hook=None, *, clean=Fals
     steps = CrashPoints(hook) if hook else CrashPoints()
     done = clean
     try:
-        committed = commit_job(store, job, str(directory), clock=lambda: NOW_MS, steps=steps)
+        committed = commit_job(store, job, str(directory), steps=steps)
         done = True
     finally:
-        store.close(clean=done)
+        close_committed(store, clean=done)
     return committed
 
 

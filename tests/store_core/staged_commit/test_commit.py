@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from store_core.commit_job import Prefetch, close_committed
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit import staged_records
-from store_core.staged_commit.commit import Prefetch
 from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.job import Ledger
 from store_core.staged_commit.log_tail import EarlySync
@@ -136,7 +136,7 @@ def test_killed_at_every_step_the_job_is_whole_or_absent(tmp_path, small_first):
             commit(root, job, directory, hook=Killer(at))
         is_in = at > names.index("after eight bytes")
         assert messages(root) == (after if is_in else before), names[at - 1]  # to a mere reader
-        opened(root).close(clean=True)
+        close_committed(opened(root), clean=True)
         assert messages(root) == (after if is_in else before), names[at - 1]
         assert problems(root) == [], names[at - 1]
         assert open_intents(StoreDirectory(str(root))) == {}
@@ -210,7 +210,7 @@ def test_a_torn_commit_point_leaves_the_old_end(tmp_path, count, subset):
         if subset >> i & 1:
             write_bytes(path, at + i, bytes([byte]))
     whole = path.read_bytes()[at : at + 8] == wanted
-    opened(tmp_path).close(clean=True)
+    close_committed(opened(tmp_path), clean=True)
     found = messages(tmp_path)
     assert len(found) == count + (60 if whole else 0)
     assert problems(tmp_path) == []
@@ -224,13 +224,13 @@ def test_a_torn_commit_point_leaves_the_old_end(tmp_path, count, subset):
 def test_what_a_broker_appended_in_between_is_left_alone(tmp_path):
     intent = killed_before_the_eight_bytes(tmp_path, 10)
     journal = (tmp_path / "_staging" / job_name("j") / "intent.json").read_bytes()
-    opened(tmp_path).close(clean=True)
+    close_committed(opened(tmp_path), clean=True)
     commit(tmp_path, *staged_job(tmp_path, "other", [bodies(7, 60)]))
     before = messages(tmp_path)
     (tmp_path / "_staging" / job_name("j")).mkdir()
     (tmp_path / "_staging" / job_name("j") / "intent.json").write_bytes(journal)
     assert intent.end_offset <= end_offset(tmp_path)
-    opened(tmp_path).close(clean=True)
+    close_committed(opened(tmp_path), clean=True)
     assert messages(tmp_path) == before
     assert not Ledger(str(tmp_path)).is_committed("app", 7)
     assert open_intents(StoreDirectory(str(tmp_path))) == {}
@@ -286,14 +286,14 @@ def test_the_next_commit_validates_the_last_record_only(tmp_path):
     commit(tmp_path, *staged_job(tmp_path, "before", [bodies(9, 20)]))
     recovery = opened_and_closed(tmp_path)
     assert (recovery.records, recovery.log_end) == (1, end_offset(tmp_path))
-    opened(tmp_path).close(clean=False)
+    close_committed(opened(tmp_path), clean=False)
     assert opened_and_closed(tmp_path).records == 20  # after a crash all of the segment
 
 
 def opened_and_closed(root):
     """Open a store for a commit that does not come; return what recovery did."""
     store = opened(root)
-    store.close(clean=True)
+    close_committed(store, clean=True)
     return store.recovery
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_core.commit_job import close_committed
 from store_core.errors import StoreError, StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.crash_points import CrashPoints
@@ -216,7 +217,7 @@ def test_damaged_files_of_ours_are_errors_of_ours(tmp_path_factory, data):
         lambda: ledger.is_committed(None, None),
         lambda: ledger.record(COMMIT, CrashPoints(sync=False)),
         lambda: clean_staging(str(root), 0, lambda: NOW_MS),
-        lambda: opened(root).close(clean=True),
+        lambda: close_committed(opened(root), clean=True),
     ):
         try:
             read()

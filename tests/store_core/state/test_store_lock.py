@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from store_core.commit_job import open_for_commit
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreLockedError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.message import Message
 from store_core.message_store import MessageStore
-from store_core.offline_store import OfflineStore
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.state.store_lock import StoreLock, refuse_links_out
@@ -226,7 +226,7 @@ def test_the_log_elsewhere_can_be_named(store, tmp_path):
 WAYS = {
     "load": lambda root: MessageStore(config(root)).load(),
     "recover": lambda root: recover_store(str(root), config(root), clock=lambda: 0),
-    "commit": lambda root: OfflineStore(str(root), config(root), lambda: 0, CrashPoints()),
+    "commit": lambda root: open_for_commit(str(root), config(root), lambda: 0, CrashPoints()),
     "rebuild queues": lambda root: rebuild_queues_in_place(str(root), config(root)),
     "rebuild index": lambda root: rebuild_index_in_place(str(root), config(root), clock=lambda: 0),
 }

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import CommitInDoubtError, StoreError
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.queue.dispatch_request import DispatchDecoder
+from store_core.recovery.store_files import OpenOptions, open_store_files
+from store_core.services.reput_message import ReputMessageService
 from store_core.staged_commit.dispatch import job_rows
 from store_core.staged_commit.intent import Commit, write_intent
 from store_core.staged_commit.job import Ledger, first_record_proof, patched_runs
 from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
-from store_core.staged_commit.staging import INTENT_FILE, remove_job
+from store_core.staged_commit.resolve_open_jobs import finish, intent_is_open
+from store_core.staged_commit.staging import INTENT_FILE
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
-    from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.codec.record_frames import RecordFrames
+    from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.recovery.store_files import StoreFiles
+    from store_core.staged_commit.crash_points import CrashPoints
     from store_core.staged_commit.dispatch import JobRows
     from store_core.staged_commit.job import PatchedRun, StagedJob
 
@@ -31,54 +37,61 @@ _ROWS_AHEAD = 3  # of 14 MB each
 T = TypeVar("T")
 
 
-class CommitTarget(Protocol):
-    """An opened store: its lock is held, it is recovered, ``abort`` is in place, nobody appends."""
+def open_for_commit(
+    root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: CrashPoints
+) -> StoreFiles:
+    """Lock and recover a store to which a job is to be committed; an empty directory is one, too.
 
-    @property
-    def root(self) -> str:
-        """Of the store."""
-        ...
+    From now to a clean `close_committed` ``abort`` is in place.
 
-    @property
-    def commit_log(self) -> MappedFileQueue:
-        """The segments; their end is the end of the log."""
-        ...
+    Raises
+    ------
+    StoreLockedError
+        Another process has the store open.
+    LogDamageError
+        A damaged record lies before readable ones: nothing is cut that was a message.
+    StoreError
+        The store cannot be opened; the text says why.
+    """
+    config = replace(config, store_path_root_dir=root)
+    options = OpenOptions(clock, steps=steps, trusts_confirmed=True, cuts_tail=False)
+    store = open_store_files(config, options)
+    try:
+        store.complete_index()
+    except BaseException:
+        store.close(clean=False)
+        raise
+    return store
 
-    def next_queue_offsets(self) -> Mapping[tuple[str, int], int]:
-        """Return the next queue offset by (topic, queue id)."""
-        ...
 
-    def dispatch(self, job: StagedJob, commit: Commit, rows: Iterable[JobRows]) -> None:
-        """Make queue units and index entries of a job whose records are in the log.
-
-        ``rows`` are those of the job, unless it `is_multi_dispatch`.
-        """
-        ...
-
-    def flush_all(self) -> None:
-        """Force queues, index and checkpoint to the disk."""
-        ...
+def close_committed(store: StoreFiles, *, clean: bool) -> None:
+    """Close all files and give the lock back; what was opened without a commit is flushed first."""
+    try:
+        if clean and not store.is_flushed:
+            store.flush()
+    except BaseException:
+        clean = False
+        raise
+    finally:
+        store.close(clean=clean)
 
 
 def commit_job(
-    target: CommitTarget,
+    store: StoreFiles,
     job: StagedJob,
     directory: str,
     *,
-    clock: Callable[[], int],
     steps: CrashPoints,
 ) -> Commit:
     """Append a job.
 
     Parameters
     ----------
-    target
-        The store. It must not be closed as if all were well when ``intent_is_open(directory)``:
-        then the job is in the log, and not all dispatched.
+    store
+        It must not be closed as if all were well when ``intent_is_open(directory)``: then the job
+        is in the log, and not all dispatched.
     job
         At least one message, and not committed before.
-    clock
-        Returns ms since the epoch.
 
     Returns
     -------
@@ -94,11 +107,11 @@ def commit_job(
     StoreError, OSError
         Nothing was appended.
     """
-    commit = _plan(target, job, dict(target.next_queue_offsets()), clock())
-    made = job_rows(job, commit, target.commit_log.file_size)
-    with LogTail(target.commit_log, steps) as tail, Prefetch(made, _ROWS_AHEAD) as rows:
+    commit = _plan(store, job, store.next_queue_offsets())
+    made = job_rows(job, commit, store.segments.file_size)
+    with LogTail(store.segments, steps) as tail, Prefetch(made, _ROWS_AHEAD) as rows:
         committing = _Committing(
-            target=target,
+            store=store,
             job=job,
             directory=directory,
             commit=commit,
@@ -114,7 +127,7 @@ def commit_job(
                 "job %s is in the log of %s and counts as committed, do not write it again; but "
                 "not all that follows could be done, and the store's next opening makes up for it",
                 commit.job,
-                target.root,
+                store.root,
                 exc_info=True,
             )
             committing.note()
@@ -123,41 +136,13 @@ def commit_job(
         commit.messages,
         commit.record_bytes,
         commit.start_offset,
-        target.root,
+        store.root,
     )
     return commit
 
 
-def finish(root: str, directory: str, commit: Commit, steps: CrashPoints) -> None:
-    """Note a job whose records are in the log and dispatched, and clear its staging away."""
-    Ledger(root).record(commit, steps)
-    steps.remove_file("intent done", os.path.join(directory, INTENT_FILE))
-    clear_away(directory, steps)
-
-
-def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
-    """Delete what a job staged that needs it no more; where that fails, say so and leave it."""
-    try:
-        if steps is None:
-            remove_job(directory)
-        else:
-            steps.run("staging removal", remove_job, directory)
-    except (StoreError, OSError) as err:
-        logger.warning("what a job staged stays; clean-staging deletes it later: %s", err)
-
-
-def intent_is_open(directory: str) -> bool:
-    """Return whether a commit of this job began and did not end."""
-    return os.path.lexists(os.path.join(directory, INTENT_FILE))
-
-
-def _plan(
-    target: CommitTarget,
-    job: StagedJob,
-    offsets: Mapping[tuple[str, int], int],
-    store_timestamp: int,
-) -> Commit:
-    log = target.commit_log
+def _plan(store: StoreFiles, job: StagedJob, offsets: Mapping[tuple[str, int], int]) -> Commit:
+    log, store_timestamp = store.segments, store.clock()
     start = log.max_wrote_offset
     end = job.end_offset(start, log.file_size)
     first = next(patched_runs(job, start, log.file_size, offsets, store_timestamp))
@@ -187,7 +172,7 @@ def _plan(
 class _Committing:
     """A planned commit, and what it works on."""
 
-    target: CommitTarget
+    store: StoreFiles
     job: StagedJob
     directory: str
     commit: Commit
@@ -215,21 +200,53 @@ class _Committing:
     def complete(self) -> None:
         """Do all that follows the eight bytes."""
         self.tail.adopt(self.commit.store_timestamp)
-        self.steps.run("dispatch", self.target.dispatch, self.job, self.commit, self.rows)
-        self.steps.run("flush", self.target.flush_all)
-        finish(self.target.root, self.directory, self.commit, self.steps)
+        self.steps.run("dispatch", self._dispatch)
+        self.steps.run("flush", self.store.flush)
+        finish(self.store.root, self.directory, self.commit, self.steps)
 
     def note(self) -> None:
         """Note at least that the job is in the log, for those who ask what was committed."""
         try:
-            Ledger(self.target.root).record(self.commit, self.steps)
+            Ledger(self.store.root).record(self.commit, self.steps)
         except (StoreError, OSError) as err:
-            logger.warning("%s: the next opening notes job %s: %s", self.target.root,
+            logger.warning("%s: the next opening notes job %s: %s", self.store.root,
                            self.commit.job, err)  # fmt: skip
 
+    def _dispatch(self) -> None:
+        """Make the job's queue units and index entries."""
+        self.store.is_flushed = False
+        if self.job.is_multi_dispatch:
+            self._decode_and_dispatch()
+            return
+        store = self.store
+        with ThreadPoolExecutor(1, "index") as pool:
+            indexed: Future[None] | None = None
+            for some in self.rows:
+                if indexed is not None:
+                    indexed.result()
+                indexed = pool.submit(store.index.dispatch_entries, some.entries, some.end_offset)
+                store.queues.put(some.requests)
+                store.last_dispatched = (some.last_start, self.commit.store_timestamp)
+            store.queues.flush()  # the index takes longer
+            if indexed is not None:
+                indexed.result()
+
+    def _decode_and_dispatch(self) -> None:
+        store, log = self.store, self.store.segments
+        decoder = DispatchDecoder(store.config.delay_levels_ms, store.queues.filter_bitmaps)
+
+        def put_units(frames: RecordFrames) -> None:
+            store.queues.put(decoder.decode(frames).queued())
+            start = int(frames.column("commit_log_offset")[-1])
+            store.last_dispatched = (start, self.commit.store_timestamp)
+
+        reput = ReputMessageService(log, [put_units, store.index.dispatch], lambda: log.max_offset)
+        reput.reput_from_offset = self.commit.start_offset
+        reput.finish()
+
     def _runs(self) -> Generator[PatchedRun, None, None]:
-        offsets = dict(self.target.next_queue_offsets())
-        commit, segment_bytes = self.commit, self.target.commit_log.file_size
+        offsets = self.store.next_queue_offsets()
+        commit, segment_bytes = self.commit, self.store.segments.file_size
         return patched_runs(
             self.job,
             commit.start_offset,
@@ -246,9 +263,8 @@ class _Committing:
         """
         try:
             self.tail.undo()
-            intent = os.path.join(self.directory, INTENT_FILE)
-            if os.path.lexists(intent):
-                self.steps.remove_file("undo intent", intent)
+            if intent_is_open(self.directory):
+                self.steps.remove_file("undo intent", str(Path(self.directory) / INTENT_FILE))
         except (StoreError, OSError) as err:
             logger.warning(
                 "%s: the store's next opening erases what the job wrote: %s", self.directory, err

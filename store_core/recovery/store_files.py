@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_NAMED = 10
+_CATCH_UP_BYTES = 256 << 20
 _QUEUES_AND_INDEX = (INDEX_DIR, *QUEUE_DIRS)
 
 
@@ -86,14 +88,20 @@ class OpenOptions:
     cuts_tail: bool = True
 
 
-@dataclass(frozen=True)
-class StoreParts:
-    """An open store: the lock is held, and log, queues and offsets agree.
+@dataclass
+class StoreFiles:
+    """The files of a store that this process writes: locked, recovered, without services.
 
     Attributes
     ----------
+    clock
+        Returns ms since the epoch.
     recovery, index_files
-        What recovery did; None: there is no index.
+        What recovery did; ``index_files`` is None where there is no index.
+    last_dispatched
+        Start and store time (ms) of the last record given to the queues since; None if none was.
+    is_flushed
+        Whether `flush` was called.
     """
 
     config: MessageStoreConfig
@@ -102,8 +110,49 @@ class StoreParts:
     queues: ConsumeQueueStore
     index: IndexDispatcher
     checkpoint: CheckpointFile
+    clock: Callable[[], int]
     recovery: LogRecovery
     index_files: IndexFileSet | None
+    last_dispatched: tuple[int, int] | None = None
+    is_flushed: bool = False
+
+    @property
+    def root(self) -> str:
+        """The store root."""
+        return self.lock.root
+
+    def next_queue_offsets(self) -> dict[tuple[str, int], int]:
+        """Return the next queue offset by (topic, queue id)."""
+        simple, batch = self.queues.next_queue_offsets()
+        return {**batch, **simple}
+
+    def complete_index(self) -> None:
+        """Index the records that the index lacks."""
+        if self.index.is_behind:
+            with closing(CommitLog(StoreDirectory(self.root), self.config)) as log:
+                while self.index.catch_up(log, self.recovery.log_end, _CATCH_UP_BYTES):
+                    pass
+
+    def flush(self) -> None:
+        """Force queues, index and checkpoint to the disk."""
+        with ThreadPoolExecutor(1, "index") as pool:
+            indexed = pool.submit(self.index.flush)
+            self.queues.flush()
+            indexed.result()
+        checkpoint, recovery = self.checkpoint, self.recovery
+        last = (-1, 0)
+        if self.last_dispatched is not None:
+            last = self.last_dispatched
+            checkpoint.confirm_phy_offset = last[0]
+        elif not recovery.last_exit_ok and recovery.last_start >= 0:
+            last = (recovery.last_start, recovery.last_timestamp)
+        if last[1]:
+            checkpoint.physic_msg_timestamp = last[1]
+        checkpoint.set_dispatched(*last)
+        checkpoint.hold_back(self.clock())  # the last record's time may be damaged
+        checkpoint.index_msg_timestamp = self.index.flushed_end_timestamp
+        checkpoint.flush()
+        self.is_flushed = True
 
     def close(self, *, clean: bool) -> None:
         """Flush queues and index, close everything, give the lock back.
@@ -155,7 +204,7 @@ def delete_files(lock: StoreLock, config: MessageStoreConfig) -> None:
     lock.remove_abort()
 
 
-def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
+def open_store_files(config: MessageStoreConfig, options: OpenOptions) -> StoreFiles:
     """Lock a store, load it and recover it; what is missing is made.
 
     ``abort`` is in place from before the first change on: whoever opens the store after a crash
@@ -195,7 +244,7 @@ def open_parts(config: MessageStoreConfig, options: OpenOptions) -> StoreParts:
 
 def _open(
     config: MessageStoreConfig, options: OpenOptions, directory: StoreDirectory, lock: StoreLock
-) -> StoreParts:
+) -> StoreFiles:
     root = config.store_path_root_dir
     if lock.is_aborted():  # by a failed flush, for all that is known
         # The log first: units of records that are not on the disk would speak of damage.
@@ -227,13 +276,14 @@ def _open(
             parts.keys.give(index)
         undo.pop_all()
     log.close()
-    return StoreParts(
+    return StoreFiles(
         config=config,
         lock=lock,
         segments=segments,
         queues=parts.queues,
         index=index,
         checkpoint=checkpoint,
+        clock=options.clock,
         recovery=recovery,
         index_files=files,
     )

@@ -16,9 +16,9 @@ from store_core.errors import (
     StoreWriteError,
 )
 from store_core.layout.store_paths import CHECKPOINT_FILE
+from store_core.recovery.store_files import OpenOptions, delete_files, open_store_files
 from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import StoreLock
-from store_core.store_files import OpenOptions, delete_files, open_parts
 from tests.golden_store import tree_state
 from tests.store_core.crash.messages import config_of, make_message
 
@@ -47,7 +47,7 @@ def fill(root, count):
 def test_new_store_is_made_as_rocketmq_makes_it(root):
     config = MessageStoreConfig(store_path_root_dir=str(root))
     others = set(threading.enumerate())  # of a Spark session of another test
-    parts = open_parts(config, OpenOptions(clock))
+    parts = open_store_files(config, OpenOptions(clock))
     assert {path.name for path in root.iterdir()} == {"lock", "abort", "commitlog", "consumequeue"}
     assert parts.lock.is_held
     assert parts.config.mapped_file_size_commit_log == 1 << 30
@@ -60,12 +60,12 @@ def test_new_store_is_made_as_rocketmq_makes_it(root):
 
 
 def test_clean_close_takes_abort_away(root):
-    open_parts(config_of(root), OpenOptions(clock)).close(clean=True)
+    open_store_files(config_of(root), OpenOptions(clock)).close(clean=True)
     assert not (root / "abort").exists()
 
 
 def test_close_that_cannot_flush_keeps_abort_and_gives_the_lock_back(root, monkeypatch):
-    parts = open_parts(config_of(root), OpenOptions(clock))
+    parts = open_store_files(config_of(root), OpenOptions(clock))
 
     def fails():
         raise StoreWriteError("no", "queue")
@@ -79,9 +79,9 @@ def test_close_that_cannot_flush_keeps_abort_and_gives_the_lock_back(root, monke
 
 def test_only_a_local_store_can_be_written():
     with pytest.raises(StoreFormatError, match="local directory"):
-        open_parts(config_of(""), OpenOptions(clock))
+        open_store_files(config_of(""), OpenOptions(clock))
     with pytest.raises(StoreConfigError, match="only a store on this machine can be opened"):
-        open_parts(config_of("s3://bucket/store"), OpenOptions(clock))
+        open_store_files(config_of("s3://bucket/store"), OpenOptions(clock))
 
 
 def test_store_that_does_not_load_is_left_as_it_was(root):
@@ -90,7 +90,7 @@ def test_store_that_does_not_load_is_left_as_it_was(root):
     (root / "consumequeue" / "TopicA" / "0" / ("0" * 20)).write_bytes(b"short")
     before = digests(root)
     with pytest.raises(StoreFormatError):
-        open_parts(config_of(root), OpenOptions(clock))
+        open_store_files(config_of(root), OpenOptions(clock))
     assert digests(root) == before
     with StoreLock(str(root)):
         pass  # it was given back
@@ -104,7 +104,7 @@ def test_index_of_unknown_sizes_is_refused_before_anything_is_changed(root):
     config = replace(config_of(root), max_hash_slot_num=None, max_index_num=None)
     for _ in range(2):  # a second try must not take the refusal for a crash
         with pytest.raises(StoreConfigError, match="maxHashSlotNum and maxIndexNum"):
-            open_parts(config, OpenOptions(clock))
+            open_store_files(config, OpenOptions(clock))
         assert digests(root) == before
 
 
@@ -116,10 +116,10 @@ def test_damage_before_readable_records_is_not_cut_unasked(root):
     (root / "abort").touch()  # else only the last record is looked at
     before = digests(root / "commitlog")
     with pytest.raises(LogDamageError) as caught:
-        open_parts(config_of(root), OpenOptions(clock))
+        open_store_files(config_of(root), OpenOptions(clock))
     assert caught.value.records_behind > 0
     assert digests(root / "commitlog") == before
-    parts = open_parts(config_of(root), OpenOptions(clock, cut=True))
+    parts = open_store_files(config_of(root), OpenOptions(clock, cut=True))
     assert parts.recovery.records_behind > 0
     assert (root / "_cut").is_dir()
     parts.close(clean=False)
@@ -141,7 +141,7 @@ def test_times_of_the_checkpoint_that_lie_ahead_are_held_back_before_anything_is
     checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = clock() + 600_000
     checkpoint.flush()
     checkpoint.close()
-    open_parts(config_of(root), OpenOptions(clock)).close(clean=False)
+    open_store_files(config_of(root), OpenOptions(clock)).close(clean=False)
     found = CheckpointFile(str(root / CHECKPOINT_FILE))
     found.load()
     assert found.logics_msg_timestamp == clock()
