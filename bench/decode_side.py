@@ -36,7 +36,7 @@ def run_decode(root: str) -> list[dict[str, Any]]:
 def main(root: str) -> None:
     """Print one JSON line for each round."""
     pa.set_cpu_count(1)
-    end_offset = StoreSnapshot.open(root).max_phy_offset
+    end_offset = StoreSnapshot(root).max_phy_offset
     for number in range(_ROUNDS):
         start = time.perf_counter()
         rows = decode_all(root, end_offset)

@@ -22,7 +22,7 @@ _WITHOUT_COMMAND = {
 }
 _OPEN = """
 from store_core.snapshot.store_snapshot import StoreSnapshot
-s = StoreSnapshot.open({root!r})
+s = StoreSnapshot({root!r})
 """
 _SCAN = """
 from rmqsource.options.source_options import options_for

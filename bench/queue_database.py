@@ -52,7 +52,7 @@ def _write_database(root: str, target: Path) -> None:
     database = Rdict(str(target), options)
     try:
         offsets = database.create_column_family(OFFSET_FAMILY, options)
-        with StoreSnapshot.open(root) as store:
+        with StoreSnapshot(root) as store:
             for topic, queue_id in sorted(store.queue_paths):
                 last = _write_queue(database, store, topic, queue_id)
                 offsets[end_key(topic.encode(), queue_id)] = last

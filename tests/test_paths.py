@@ -38,7 +38,7 @@ def test_a_store_is_read(root: Path, kind: type) -> None:
     path = kind(root)
     options = {"storePathCommitLog": kind(root.parent / "log")}
     config = MessageStoreConfig(store_path_commit_log=str(root.parent / "log"))
-    with StoreSnapshot.open(path, config) as snapshot:
+    with StoreSnapshot(path, config) as snapshot:
         assert snapshot.get_max_offset_in_queue("t", 0) == 1
     assert "t" in rmqsource.explain([path], {**options, "topic": "t"})
     assert rmqsource.snapshot(path, options) == rmqsource.snapshot([path], options)

@@ -24,7 +24,7 @@ def warm_query(context: Context) -> list[Figure]:
     """Query random keys; the last of three rounds on both sides."""
     spec = context.sizes.short
     java = _java_round(context)
-    snapshot = StoreSnapshot.open(context.root(spec))
+    snapshot = StoreSnapshot(context.root(spec))
 
     def query(topic: str, key: str) -> list[Any]:
         return list(snapshot.query_message(topic, key, _MAX_NUM, 0, _END_MS).messages)
@@ -50,7 +50,7 @@ def bulk_lookup(context: Context) -> list[Figure]:
     """Look up every key of the store at once; Java asks one after the other."""
     spec = context.sizes.short
     java = 1e6 / _java_round(context)
-    snapshot = StoreSnapshot.open(context.root(spec))
+    snapshot = StoreSnapshot(context.root(spec))
     keys: dict[str, list[str]] = {}
     for index in random.Random(0).sample(range(spec.messages), spec.messages):
         keys.setdefault(topic_of(index), []).append(key_of(index))

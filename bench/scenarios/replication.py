@@ -44,7 +44,7 @@ class ReplicatedLog:
     @classmethod
     def of(cls, root: Path, messages: int) -> ReplicatedLog:
         """Return that of the stores ``master`` and ``begun`` in a directory."""
-        with StoreSnapshot.open(str(root / "master")) as found:
+        with StoreSnapshot(str(root / "master")) as found:
             return cls(root, found.max_phy_offset, messages)
 
     @property
@@ -66,7 +66,7 @@ class ReplicatedLog:
 
     def check_slave(self) -> None:
         """Raise unless the queues of the slave have every message."""
-        with StoreSnapshot.open(self.slave) as found:
+        with StoreSnapshot(self.slave) as found:
             ranges = [found.queue_range(*queue) for queue in found.queue_paths]
         units = sum(queue.max_offset - queue.min_offset for queue in ranges)
         if units != self.messages:

@@ -203,7 +203,7 @@ def _snapshot(case: Case) -> str:
     rows = case.all_rows(_PLACE)
     found = 0
     try:
-        snapshot = StoreSnapshot.open(str(case.root), config)
+        snapshot = StoreSnapshot(case.root, config)
     except OWN_ERRORS as err:
         return type(err).__name__
     with snapshot:

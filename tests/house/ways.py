@@ -162,7 +162,7 @@ def _read_task(place: Path, tracer: Tracer) -> None:
 def _find(place: Path, tracer: Tracer) -> None:
     """Trace the opening of a snapshot as well."""
     config = _config(place)
-    with tracer, StoreSnapshot.open(place / "store", config) as snapshot:
+    with tracer, StoreSnapshot(place / "store", config) as snapshot:
         messages = snapshot.find_messages("TopicA", ["k7"])
     assert messages
 

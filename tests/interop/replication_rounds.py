@@ -266,7 +266,7 @@ class Round:
 def opened(root: Path) -> Iterator[StoreSnapshot]:
     """Open a store of the rounds for reading."""
     config = MessageStoreConfig.from_properties({k: str(v) for k, v in SETTINGS.items()})
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         yield snapshot
 
 

@@ -77,7 +77,7 @@ class ServedStore:
 
     def open(self) -> StoreSnapshot:
         settings = {key: str(value) for key, value in self.settings.items()}
-        return StoreSnapshot.open(str(self.root), MessageStoreConfig.from_properties(settings))
+        return StoreSnapshot(self.root, MessageStoreConfig.from_properties(settings))
 
     def write(self, spark: Any) -> None:
         """Let the sink write all rows, and note what a broker will be asked for."""

@@ -246,7 +246,7 @@ class Game:
         """Return the queue offsets of transactions that nobody has ended, as the files say."""
         texts = {key: str(value) for key, value in SMALL_FILES.items()}
         config = MessageStoreConfig.from_properties(texts)
-        with StoreSnapshot.open(str(self.cluster.store()), config) as snapshot:
+        with StoreSnapshot(str(self.cluster.store()), config) as snapshot:
             assert_sound(snapshot)
             found: list[int] = find_open_halves(snapshot, 0, 0).open_queue_offset.tolist()
             return found

@@ -88,7 +88,7 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path: Path, ve
     before_reading = tree_state(root)
     assert rows_of(root) == rows_of(root, access="consumequeue") == wanted
     _compare_tables(root, wanted, {queue[-1]: at for queue, at in offsets.items()})
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         report = check_store(snapshot)
         assert report.is_good, report.findings
         assert report.counts.units >= len(wanted)

@@ -137,7 +137,7 @@ class PlayedStore:
             service.save()
 
     def open(self) -> StoreSnapshot:
-        return StoreSnapshot.open(str(self.root), self.config)
+        return StoreSnapshot(self.root, self.config)
 
     def count(self) -> Counter[bytes]:
         """Return how often each body lies in a queue of the topics."""

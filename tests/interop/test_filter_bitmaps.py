@@ -53,7 +53,7 @@ def write(config: MessageStoreConfig) -> None:
 
 def hide(root: Path, number: int) -> None:
     """Erase the bitmap of a message that matches."""
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         queue = snapshot.consume_queue(TOPIC, 0)
         assert queue is not None
         address = int(queue.read_units(number, number + 1)["tags_code"][0]) - EXT_ADDRESS_BASE
@@ -84,7 +84,7 @@ def test_a_broker_delivers_what_the_bitmaps_let_pass(tmp_path: Path) -> None:
     assert (after.expression, after.bit_positions) == (EXPRESSION, before.bit_positions)
     assert after.born_timestamp == before.born_timestamp
     assert after.client_version > before.client_version
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         pull = snapshot.get_message(GROUP, TOPIC, 0, 40, MESSAGES, SqlFilter(EXPRESSION))
     # Reads from here evaluate the expression on the properties: bitmaps may be of another one.
     assert [int(m.properties["n"]) for m in pull.messages] == [*range(40, MESSAGES)]

@@ -93,7 +93,7 @@ def test_keys(fresh):
 
 def _open(fresh):
     config = MessageStoreConfig.from_properties(fresh.config_properties)
-    return StoreSnapshot.open(str(fresh.root), config)
+    return StoreSnapshot(fresh.root, config)
 
 
 def test_consume_queues(fresh):

@@ -62,8 +62,8 @@ def test_a_store_on_hdfs_is_read_as_a_local_one(address: str, name: str) -> None
             continue
         assert alike(read_rows(uri, **options)) == expected
     config = MessageStoreConfig.from_properties(store.options)
-    here = StoreSnapshot.open(str(store.root), config)
-    there = StoreSnapshot.open(uri, config)
+    here = StoreSnapshot(store.root, config)
+    there = StoreSnapshot(uri, config)
     with here, there:
         assert (there.end_offset, there.state) == (here.end_offset, here.state)
         for table in _TABLES:
@@ -83,7 +83,7 @@ def test_what_is_missing_is_named(address: str) -> None:
     with pytest.raises(FileVanishedError, match="nothing"):
         directory.open(directory.resolve("nothing"))
     with pytest.raises(StoreError, match="does not exist"):
-        StoreSnapshot.open(f"hdfs://{address}/stores/none")
+        StoreSnapshot(f"hdfs://{address}/stores/none")
 
 
 def test_a_replaced_segment_is_named(address: str, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_spark_and_the_tools_read_it(address: str, spark: Any, tmp_path: Path) -
     frame = spark.read.format("rocketmq-store").options(**store.options).load(uri)
     assert frame.count() == len(read_rows(store.root, **store.options))
     config = MessageStoreConfig.from_properties(store.options)
-    with StoreSnapshot.open(uri, config) as snapshot:
+    with StoreSnapshot(uri, config) as snapshot:
         found = check_store(snapshot)
     assert (found.counts.lost_bytes, found.counts.records > 0) == (0, True)
     options = SalvageOptions(clock=lambda: 0)

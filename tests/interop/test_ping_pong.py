@@ -107,7 +107,7 @@ def _compare_index_queries(store: FreshStore, dump: Path, api: str) -> None:
     java_oracle.dump(store.root, dump, api=api)
     config = MessageStoreConfig.from_properties(store.config_properties)
     asked = 0
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         for line in (dump / "index_query.jsonl").read_text("utf-8").splitlines():
             query = json.loads(line)
             found = snapshot.query_message(

@@ -112,8 +112,8 @@ def _place(damage: str | None) -> dict[str, Any]:
 def test_metadata_tables_are_those_of_the_local_store(server: Server, name: str) -> None:
     store = golden(name)
     config = MessageStoreConfig.from_properties(store.options)
-    here = StoreSnapshot.open(str(store.root), config)
-    there = StoreSnapshot.open(server.uri(name), config)
+    here = StoreSnapshot(store.root, config)
+    there = StoreSnapshot(server.uri(name), config)
     with here, there:
         assert (there.end_offset, there.state) == (here.end_offset, here.state)
         for table in _TABLES:

@@ -70,7 +70,7 @@ def assert_sound(root: Path, config: MessageStoreConfig, messages: int) -> None:
     """We find all messages and nothing wrong, to read and to write."""
     opened = open_for_commit(str(root), config, lambda: support.NOW_MS, CrashPoints())
     close_committed(opened, clean=True)
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         report = check_store(snapshot)
     assert report.is_good, report.findings
     assert report.counts.records == messages

@@ -121,7 +121,7 @@ class PlayedStore:
             service.finish()
 
     def messages(self, topic: str = TOPIC) -> list[Message]:
-        with StoreSnapshot.open(str(self.root), self.config) as snapshot:
+        with StoreSnapshot(self.root, self.config) as snapshot:
             assert_sound(snapshot)
             return [message for message in all_messages(snapshot) if message.topic == topic]
 

@@ -87,6 +87,6 @@ def _follow(store: Path) -> None:
 
 
 def _check(store: Path) -> None:
-    with StoreSnapshot.open(str(store)) as snapshot:
+    with StoreSnapshot(store) as snapshot:
         report = check_store(snapshot)
     assert [f for f in report.findings if f.kind.name.startswith("TIMER")] == []

@@ -103,12 +103,12 @@ class PingPong:
 
     def opened(self):
         """Return the queue offsets of open half messages, as the files say."""
-        with StoreSnapshot.open(str(self.root), self.config) as snapshot:
+        with StoreSnapshot(self.root, self.config) as snapshot:
             return find_open_halves(snapshot, 0, 0).open_queue_offset.tolist()
 
     def delivered(self):
         """Return how often each message lies in its topic, and whether a commit brought it."""
-        with StoreSnapshot.open(str(self.root), self.config) as snapshot:
+        with StoreSnapshot(self.root, self.config) as snapshot:
             report = check_store(snapshot)
             assert report.is_good, report.findings
             found = Counter()
@@ -208,7 +208,7 @@ def test_each_message_is_delivered_once(game):
 
 def test_nothing_is_open(game):
     assert game.opened() == []
-    with StoreSnapshot.open(str(game.root), game.config) as snapshot:
+    with StoreSnapshot(game.root, game.config) as snapshot:
         bodies = [
             body
             for columns in snapshot.queue_columns(OP_TOPIC, 0, 0, 1 << 40)

@@ -64,7 +64,7 @@ def get_message(store: Store, queues: set[tuple[str, int]]) -> Answer:
     """Return what consumers get of all queues, from the least offset to the greatest."""
     places: set[int] = set()
     try:
-        with StoreSnapshot.open(str(store.root), store.config()) as snapshot:
+        with StoreSnapshot(store.root, store.config()) as snapshot:
             for queue in sorted(queues | set(snapshot.queue_paths)):
                 places |= _of_queue(snapshot, *queue)
     except OWN_ERRORS as err:
@@ -88,7 +88,7 @@ def by_key(store: Store, wanted: list[Record]) -> Answer:
     """Return those of some records that are found by a word of their keys."""
     places: set[int] = set()
     try:
-        with StoreSnapshot.open(str(store.root), store.config()) as snapshot:
+        with StoreSnapshot(store.root, store.config()) as snapshot:
             for record in wanted:
                 found = snapshot.find_messages(record.topic, [record.key or ""])
                 places |= {message.commit_log_offset for message in found}

@@ -295,7 +295,7 @@ def assert_all_there(root, settings, said):
     recovery = store.load()
     assert recovery.last_exit_ok
     store.shutdown()
-    with closing(StoreSnapshot.open(str(root), config)) as snapshot:
+    with closing(StoreSnapshot(root, config)) as snapshot:
         columns = scanned_columns(snapshot, unwrap=True)
         ends = [snapshot.queue_range("orders", number).max_offset for number in range(4)]
     rows = zip(*(columns[name] for name in ("body", "topic", "queue_id", "queue_offset")))

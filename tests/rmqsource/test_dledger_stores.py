@@ -141,7 +141,7 @@ def test_keys_are_found_through_the_index(store):
         for access in ("auto", "index"):
             found = {row["commit_log_offset"] for row in rows_of(root, access=access, **options)}
             assert found == {one["commit_log_offset"] for one in answer["found"]}
-        with StoreSnapshot.open(str(root), CONFIG) as snapshot:
+        with StoreSnapshot(root, CONFIG) as snapshot:
             result = snapshot.query_message(answer["topic"], answer["key"], 64, 0, 2**62)
             places = {m.commit_log_offset for m in result.messages}
             assert places == {one["commit_log_offset"] for one in answer["found"]}
@@ -155,7 +155,7 @@ def test_message_ids_are_found(store):
         (row,) = read_rows(root, messageIds=json.dumps([answer["id"]]), **OPTIONS)
         assert row["commit_log_offset"] == answer["found"]["commit_log_offset"]
         assert row["unique_key"] == answer["found"]["msg_id"]
-        with StoreSnapshot.open(str(root), CONFIG) as snapshot:
+        with StoreSnapshot(root, CONFIG) as snapshot:
             message = snapshot.look_message_by_id(answer["id"])
             assert message is not None
             assert message.queue_offset == answer["found"]["queue_offset"]
@@ -164,7 +164,7 @@ def test_message_ids_are_found(store):
 def test_end_and_queues_are_those_that_the_broker_tells(store):
     name, root = store
     (ready,) = answers(name, "ready")
-    with StoreSnapshot.open(str(root), CONFIG) as snapshot:
+    with StoreSnapshot(root, CONFIG) as snapshot:
         assert max(snapshot.min_phy_offset, 0) == ready["min_phy_offset"]
         assert snapshot.end_offset == ready["max_phy_offset"]
         assert snapshot.oldest_store_timestamp() is not None

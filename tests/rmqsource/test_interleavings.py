@@ -268,7 +268,7 @@ def test_keys_are_not_lost(stories, tmp_path):
     wanted = [(number, keys[key]) for number, key in enumerate(ordered)]
 
     def ask(root):
-        with StoreSnapshot.open(str(root), CONFIG) as snapshot:
+        with StoreSnapshot(root, CONFIG) as snapshot:
             offsets = snapshot.find_offsets("A", ordered)
             messages = snapshot.find_messages("A", ordered)
             return (

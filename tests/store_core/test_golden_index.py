@@ -22,7 +22,7 @@ def test_sizes_of_index_files_are_found_from_them(name):
     store = golden(name, name in RECOVERED_NAMES)
     paths = store.config_properties.get("storePathCommitLog")
     config = MessageStoreConfig(store_path_commit_log=paths)
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         sizes = (store.config_properties["maxHashSlotNum"], store.config_properties["maxIndexNum"])
         if snapshot.index.files:
             assert snapshot.index.sizes == tuple(map(int, sizes))

@@ -96,7 +96,7 @@ def test_a_child_that_ends_as_a_block_does_leaves_the_store_open(store, tmp_path
     assert in_child(lambda: StoreLock(root).acquire())[0] == "StoreLockedError"
     put(store, range(5, 8))
     store.shutdown()
-    with StoreSnapshot.open(root) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         bodies = [m.body for m in snapshot.get_message("g", "A", 0, 0, 32).messages]
     assert bodies == [b"%d" % number for number in range(8)]
 

@@ -218,7 +218,7 @@ def clean_staging(
             raise WrongUseError(f"{path}: no such directory")
         if not Path(path, STAGING_DIRECTORY).exists():
             with suppress(StoreReadError):
-                StoreSnapshot.open(path).close()  # raises where there is no store
+                StoreSnapshot(path).close()  # raises where there is no store
         removed = clean(path, round(older_than * _HOUR_MS))
         display = view.display()
         if display.is_table:

@@ -77,7 +77,7 @@ def test_records_of_real_brokers(name: str) -> None:
     store = golden(name)
     config = MessageStoreConfig.from_properties(store.config_properties)
     count = 0
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         for topic, queue_id in [*snapshot.queue_paths, *snapshot.batch_queue_paths]:
             first = snapshot.queue_range(topic, queue_id).min_offset
             expected = snapshot.get_message("group", topic, queue_id, first, 32).messages

@@ -37,7 +37,7 @@ def put(path: str) -> None:
 
 
 def messages_in(path: str) -> int:
-    with StoreSnapshot.open(path) as snapshot:
+    with StoreSnapshot(path) as snapshot:
         return sum(snapshot.get_max_offset_in_queue("t", queue_id) for queue_id in (0, 1))
 
 
@@ -92,7 +92,7 @@ def test_a_log_outside_of_the_store(tmp_path: Path) -> None:
     with MessageStore(config) as store:
         store.put_message(Message("t", b"x", queue_id=0))
     assert list(log.iterdir())
-    with StoreSnapshot.open(uri_of(tmp_path / "store"), config) as snapshot:
+    with StoreSnapshot(uri_of(tmp_path / "store"), config) as snapshot:
         assert snapshot.get_max_offset_in_queue("t", 0) == 1
 
 
@@ -150,6 +150,6 @@ def test_python_takes_them(root: str) -> None:
     with StoreLock(uri_of(root)) as lock:
         assert lock.root == root
     assert clean_staging(uri_of(root), 0) == []
-    with StoreSnapshot.open(root) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         second = snapshot.get_message("g", "t", 0, 0, 32).messages[1].commit_log_offset
     assert cut_log(uri_of(root), config, second, clock=lambda: 0).startswith(root)

@@ -83,7 +83,7 @@ def assert_copied(copy: Path, master: Path) -> None:
 
 
 def log_end(root: Path) -> int:
-    with StoreSnapshot.open(str(root)) as found:
+    with StoreSnapshot(root) as found:
         return found.max_phy_offset
 
 

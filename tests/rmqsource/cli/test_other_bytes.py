@@ -47,7 +47,7 @@ def test_what_spark_would_have_to_name_is_refused(run: Run, root: str) -> None:
 
 def test_python_takes_it(root: str, tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/st%FF%E9re"
-    with StoreSnapshot.open(root) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         assert snapshot.directory.uri == uri
         assert snapshot.get_max_offset_in_queue("t", 0) == 3
     assert uri in rmqsource.snapshot(Path(root))

@@ -170,7 +170,7 @@ import rmqsource, rmqsource.datasource, rmqsource.report.page
 from rmqsource.demo.data import unpack_store
 from store_core.snapshot.store_snapshot import StoreSnapshot
 
-with StoreSnapshot.open(unpack_store("demo").path) as snapshot:
+with StoreSnapshot(unpack_store("demo").path) as snapshot:
     print(rmqsource.__file__, snapshot.look_message_by_offset(snapshot.min_phy_offset).topic)
 """
     done = subprocess.run(

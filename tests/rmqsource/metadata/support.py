@@ -15,7 +15,7 @@ from tests.golden_store import GoldenStore
 
 
 def open_snapshot(root: Path, sizes: dict[str, str]) -> StoreSnapshot:
-    return StoreSnapshot.open(str(root), MessageStoreConfig.from_properties(sizes))
+    return StoreSnapshot(root, MessageStoreConfig.from_properties(sizes))
 
 
 def snapshot_of(store: GoldenStore) -> StoreSnapshot:

@@ -18,7 +18,7 @@ def test_units_behind_the_end_of_the_log_do_not_count() -> None:
     for row in (1, len(units) // 2, len(units) - 1):
         end = int(units["commit_log_offset"][row])
         config = MessageStoreConfig.from_properties(store.options)
-        with StoreSnapshot.open(str(store.root), config, end) as snapshot:
+        with StoreSnapshot(store.root, config, end) as snapshot:
             cut = read_batch_queue(snapshot, KEY)
         assert len(cut.units) == row
         assert cut.max_offset == units["base_queue_offset"][row]

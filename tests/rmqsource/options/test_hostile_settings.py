@@ -69,9 +69,7 @@ def test_files_of_brokers(tmp_path_factory, key, text):
     options = {"path": str(root), "config": str(directory / "broker.conf")}
     for use in (
         lambda: plan_write(parse_sink_options(options), COLUMNS),
-        lambda: StoreSnapshot.open(
-            str(root), MessageStoreConfig.from_file(options["config"])
-        ).close(),
+        lambda: StoreSnapshot(str(root), MessageStoreConfig.from_file(options["config"])).close(),
     ):
         with suppress(SourceError, StoreError):
             use()

@@ -61,7 +61,7 @@ def live_store(tmp_path):
 
 def test_a_store_in_use_is_read_and_left_alone(live_store):
     root, append = live_store
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         assert snapshot.state is StoreState.LIVE
     before = tree_state(root)
     assert len(read_places(root)) == 40
@@ -117,7 +117,7 @@ def test_paths_that_are_no_stores(tmp_path):
 def test_tokens(tmp_path):
     root = small_store(tmp_path / "store", 20).write()
     token = make_token(parsed(root))
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         assert parse_token(token) == {str(root): (0, snapshot.end_offset)}
     other = small_store(tmp_path / "other", 2).write()
     with pytest.raises(SourceOptionError, match="does not name store"):

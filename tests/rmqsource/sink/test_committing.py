@@ -67,7 +67,7 @@ def write(root, batches, *, application=None, version=None, **options):
 
 
 def bodies(root):
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         assert [str(finding) for finding in check_store(snapshot).findings] == []
         found = []
         for topic, queue_id in snapshot.queue_paths:
@@ -131,7 +131,7 @@ def test_parts_follow_each_other_by_partition_whatever_order_they_come_in(tmp_pa
     plan = plan_for(tmp_path, queues=1)
     parts = [stage_part([rows(5 * n, 5)], plan, n) for n in (2, 0, 1)]
     commit_parts(plan, parts)
-    with StoreSnapshot.open(str(tmp_path)) as snapshot:
+    with StoreSnapshot(tmp_path) as snapshot:
         got = snapshot.get_message("g", "A", 0, 0, 32)
         assert [m.body for m in got.messages] == numbers(range(15))
 

@@ -106,7 +106,7 @@ def judge_store(root: Path, committed: list[int], version: int, how: int) -> boo
 
 
 def _holds(root: Path, config: MessageStoreConfig, committed: list[int], version: int) -> bool:
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         found = Counter(_bodies(snapshot))
     is_in = any(body.startswith(b"%d/" % version) for body in found)
     jobs = {*committed, *([version] if is_in else [])}
@@ -128,6 +128,6 @@ def _bodies(snapshot: StoreSnapshot) -> list[bytes]:
 
 
 def _problems(root: Path, config: MessageStoreConfig) -> list[str]:
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         findings = check_store(snapshot).findings
     return [str(one) for one in findings if one.severity is not Severity.INFORMATION]

@@ -69,7 +69,7 @@ def test_messages_come_back_equal(name, tmp_path):
     for column in KEPT:
         wanted = [without_crc(value) for value in messages.column(column).to_pylist()]
         assert again.column(column).to_pylist() == wanted, column
-    with StoreSnapshot.open(str(tmp_path)) as snapshot:
+    with StoreSnapshot(tmp_path) as snapshot:
         found = check_store(snapshot).findings
     # Broker's own topics are not noted in topics.json: a broker makes them itself.
     assert [str(finding) for finding in found if finding.severity is not Severity.INFORMATION] == []

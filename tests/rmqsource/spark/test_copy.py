@@ -49,7 +49,7 @@ def test_copied_messages_are_equal(read, copied, tmp_path, name):
     assert_df_equality(left.orderBy(*order), again.orderBy(*order), ignore_nullable=True)
     if name == "batch-5x":  # its light queues need the broker's configuration
         return
-    with StoreSnapshot.open(str(tmp_path / "copy")) as snapshot:
+    with StoreSnapshot(str(tmp_path / "copy")) as snapshot:
         found = check_store(snapshot).findings
     assert [str(one) for one in found if one.severity is not Severity.INFORMATION] == []
 
@@ -83,7 +83,7 @@ def test_timer_messages_come_with_system_topics_and_the_wheel_never(spark, tmp_p
     root, copy = tmp_path / "store", tmp_path / "copy"
     options = {"compatibility": "5", "systemTopics": str(with_system).lower()}
     copy_store(spark, {"path": str(root)}, str(copy), options)
-    with StoreSnapshot.open(str(root)) as old, StoreSnapshot.open(str(copy)) as new:
+    with StoreSnapshot(root) as old, StoreSnapshot(copy) as new:
         waiting = old.get_max_offset_in_queue("rmq_sys_wheel_timer", 0)
         copied = new.get_max_offset_in_queue("rmq_sys_wheel_timer", 0)
     assert waiting > 0
@@ -100,6 +100,6 @@ def test_a_target_that_is_a_file_uri(spark, tmp_path, monkeypatch):
     store = golden("classic-5x")
     options = {"path": str(store.root), **store.options}
     done = copy_store(spark, options, f"file://{tmp_path}/the%20copy", {"compatibility": "5"})
-    with StoreSnapshot.open(str(tmp_path / "the copy")) as snapshot:
+    with StoreSnapshot(str(tmp_path / "the copy")) as snapshot:
         assert snapshot.end_offset == done.commit.end_offset > 0
     assert list((tmp_path / "here").iterdir()) == []

@@ -29,7 +29,7 @@ def save(spark):
 
 
 def problems(root):
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         return [str(finding) for finding in check_store(snapshot).findings]
 
 

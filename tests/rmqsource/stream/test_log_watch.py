@@ -31,7 +31,7 @@ def age(store, seconds):
 def watched(store):
     config = MessageStoreConfig()
     watch = LogWatch(StoreDirectory(str(store.root)), config, with_checkpoint=False)
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         watch.settle(snapshot, mark_before(snapshot.log, 0, snapshot.end_offset))
     return watch
 
@@ -73,7 +73,7 @@ def test_a_segment_that_goes_is_noticed_by_the_time_of_its_directory(growing):
 def test_another_record_where_the_last_one_was_is_noticed(growing, changed):
     age(growing, changed)
     watch = watched(growing)
-    with StoreSnapshot.open(str(growing.root)) as snapshot:
+    with StoreSnapshot(growing.root) as snapshot:
         at = mark_before(snapshot.log, 0, snapshot.end_offset).offset
         segment = snapshot.log.segments.find(at)
     with open(segment.path, "r+b") as file:  # noqa: PTH123

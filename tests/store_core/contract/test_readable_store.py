@@ -245,13 +245,13 @@ class TestStoreSnapshot(ReadableStoreContract):
     def open_golden(name, directory):
         store = golden(name, name in RECOVERED_NAMES)
         config = MessageStoreConfig.from_properties(store.config_properties)
-        with StoreSnapshot.open(str(store.root), config) as snapshot:
+        with StoreSnapshot(store.root, config) as snapshot:
             yield Opened(snapshot, snapshot, store)
 
     @staticmethod
     @contextmanager
     def open_beside(store):
-        with StoreSnapshot.open(store.config.store_path_root_dir, store.config) as snapshot:
+        with StoreSnapshot(store.config.store_path_root_dir, store.config) as snapshot:
             yield snapshot
 
 

@@ -50,7 +50,7 @@ def assert_sound(root: Path, config: MessageStoreConfig, torn: Collection[int] =
 
     Of ``torn`` messages whose properties no CRC covers, a unit may have reached the disk whole.
     """
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         wrong = [
             finding
             for finding in check_store(snapshot).findings

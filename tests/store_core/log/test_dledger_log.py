@@ -31,7 +31,7 @@ def records(tmp_path_factory):
 def read(root, config=CONFIG):
     """Return the places of records, the gaps, and the snapshot's end and its reason."""
     before = tree_state(root)
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         begin = max(snapshot.min_phy_offset, 0)
         records, gaps = [], []
         for found in scan_log(snapshot.log, begin, snapshot.end_offset):

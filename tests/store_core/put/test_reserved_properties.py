@@ -163,6 +163,6 @@ def test_the_crc_of_another_record_is_not_stored(tmp_path, crc):
         ).is_appended
         columns = {"topic": ["A"] * 5, "body": [b"1"] * 5, "properties_raw": given_raw}
         assert opened.append_batch(pa.record_batch(columns)).rows == 5
-    with StoreSnapshot.open(str(tmp_path)) as snapshot:
+    with StoreSnapshot(tmp_path) as snapshot:
         assert [str(finding) for finding in check_store(snapshot).findings] == []
         assert len(snapshot.get_message("g", "A", 0, 0, 32).messages) == 16

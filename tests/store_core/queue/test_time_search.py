@@ -31,7 +31,7 @@ def test_equals_a_walk(steps, units_per_file):
         factory = StoreFactory(Path(folder), units_per_file=units_per_file)
         for time in times:
             factory.add(store_timestamp=time)
-        with StoreSnapshot.open(str(factory.write())) as snapshot:
+        with StoreSnapshot(str(factory.write())) as snapshot:
             for time in range(START_MS - 1, times[-1] + 2):
                 for boundary in ("lower", "upper"):
                     found = snapshot.get_offset_in_queue_by_time("TopicA", 0, time, boundary)
@@ -46,7 +46,7 @@ def test_lost_segments_are_passed_over(tmp_path):
     for offset in (4096, 8192, 12288, 16384):
         factory.segment_path(offset).unlink()
     held = [r for r in factory.records if not 4096 <= r.commit_log_offset < 20480]
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         for record in held:
             found = snapshot.get_offset_in_queue_by_time("TopicA", 0, record.store_timestamp)
             assert found == record.queue_offset
@@ -67,7 +67,7 @@ def test_one_damaged_time_misleads_no_search(tmp_path, said):
         whole = path.read_bytes()
         at = record.commit_log_offset % factory.segment_bytes + HEADER_IPV4.at("store_timestamp")
         path.write_bytes(whole[:at] + said.to_bytes(8, "big") + whole[at + 8 :])
-        with StoreSnapshot.open(str(root)) as snapshot:
+        with StoreSnapshot(root) as snapshot:
             for other in factory.records:
                 if other is not record:
                     found = snapshot.get_offset_in_queue_by_time("TopicA", 0, other.store_timestamp)
@@ -96,7 +96,7 @@ def test_one_damaged_time_misleads_no_search_of_a_batch_queue(said):
 def test_unknown_boundary_and_queue(tmp_path):
     factory = StoreFactory(tmp_path)
     factory.add()
-    with StoreSnapshot.open(str(factory.write())) as snapshot:
+    with StoreSnapshot(str(factory.write())) as snapshot:
         assert snapshot.get_offset_in_queue_by_time("Nope", 0, START_MS) == 0
         with pytest.raises(StoreConfigError, match="'lower' or 'upper'"):
             snapshot.get_offset_in_queue_by_time("TopicA", 0, START_MS, "nearest")

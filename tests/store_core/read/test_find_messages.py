@@ -19,7 +19,7 @@ SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
 
 
 def _find(root, topic, keys, *times, config=SIZES):
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         return [m.commit_log_offset for m in snapshot.find_messages(topic, keys, *times)]
 
 

@@ -21,7 +21,7 @@ SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
 
 
 def _pairs(root, topic, keys, *times, config=SIZES):
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         found = snapshot.find_offsets(topic, keys, *times)
     assert found.key_index.dtype == found.commit_log_offset.dtype == np.int64
     return list(zip(found.key_index.tolist(), found.commit_log_offset.tolist()))
@@ -88,7 +88,7 @@ def test_damage_is_met_where_the_index_leads_to_it(tmp_path):
 @pytest.mark.parametrize("name", ["classic-5x", "batch-5x", "crashed-5x", "expired-5x"])
 def test_golden_stores(name):
     store = golden(name)
-    with StoreSnapshot.open(str(store.root)) as snapshot:
+    with StoreSnapshot(store.root) as snapshot:
         for topic in sorted(
             {key[0] for key in (*snapshot.queue_paths, *snapshot.batch_queue_paths)}
         ):
@@ -112,7 +112,7 @@ def test_equals_one_key_at_a_time(keys_of_messages, indexed, chunk, few):
     try:
         with tempfile.TemporaryDirectory() as folder:
             factory = partly_indexed(Path(folder), keys_of_messages, indexed)
-            with StoreSnapshot.open(str(factory.write()), PARTLY_INDEXED) as snapshot:
+            with StoreSnapshot(str(factory.write()), PARTLY_INDEXED) as snapshot:
                 asked = [f"k{key}" for key in (3, 0, 1, 2, 3, 4, 5, 6)]
                 found = snapshot.find_offsets("TopicA", asked)
                 pairs = list(zip(found.key_index.tolist(), found.commit_log_offset.tolist()))

@@ -24,7 +24,7 @@ def _factory(root, count, units_per_file=2000, **fields):
 
 def _pull(root, offset=0, max_num=32, tags=None, **config):
     sizes = MessageStoreConfig(mapped_file_size_commit_log=1 << 16, **config)
-    with StoreSnapshot.open(str(root), sizes) as snapshot:
+    with StoreSnapshot(root, sizes) as snapshot:
         return snapshot.get_message(
             "group", "TopicA", 0, offset, max_num, TagFilter(tags) if tags else None
         )
@@ -46,7 +46,7 @@ def _offsets(result):
     ],
 )
 def test_status_by_offset(tmp_path, queue, offset, status, next_offset):
-    with StoreSnapshot.open(str(_factory(tmp_path, 3).write())) as snapshot:
+    with StoreSnapshot(str(_factory(tmp_path, 3).write())) as snapshot:
         result = snapshot.get_message("group", "TopicA", queue, offset, 1)
     assert result.status is GetMessageStatus[status]
     assert result.next_begin_offset == next_offset
@@ -108,10 +108,10 @@ def test_missing_segment(tmp_path):
     root = factory.write()
     factory.segment_path(4096).unlink()
     lost = [r.queue_offset for r in factory.records if 4096 <= r.commit_log_offset < 8192]
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         gone = snapshot.get_message("group", "TopicA", 0, lost[0], 2)
         assert _offsets(gone) == [lost[-1] + 1, lost[-1] + 2]
-        behind = StoreSnapshot.open(str(root), end_offset=8192)
+        behind = StoreSnapshot(root, end_offset=8192)
         result = behind.get_message("group", "TopicA", 0, lost[0], 2)
         assert result.status is GetMessageStatus.MESSAGE_WAS_REMOVING
         assert result.next_begin_offset == lost[-1] + 1 == result.max_offset

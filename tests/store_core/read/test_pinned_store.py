@@ -44,7 +44,7 @@ def test_answers_as_a_snapshot_of_the_same_store(live):
     _fill(live)
     live.dispatch()
     live.queues.flush()
-    with StoreSnapshot.open(str(live.root), live.config, live.log.max_offset) as snapshot:
+    with StoreSnapshot(live.root, live.config, live.log.max_offset) as snapshot:
         for offset in (-1, 0, 7, 15, 16, 19, 20, 21):
             for queue in (("TopicA", 0), ("TopicB", 1), ("None", 0)):
                 asked = ("group", *queue, offset, 32)

@@ -20,7 +20,7 @@ def _snapshot(root, count, **config):
         if number % 5 == 0:
             factory.add(queue_id=1)
     sizes = MessageStoreConfig(mapped_file_size_commit_log=1 << 12, **config)
-    return StoreSnapshot.open(str(factory.write()), sizes)
+    return StoreSnapshot(str(factory.write()), sizes)
 
 
 def _records(body):
@@ -71,7 +71,7 @@ def test_a_unit_of_another_size_is_an_error(tmp_path):
         data[11] ^= 1
         path.write_bytes(data)
     with (
-        StoreSnapshot.open(str(tmp_path), MessageStoreConfig()) as snapshot,
+        StoreSnapshot(tmp_path, MessageStoreConfig()) as snapshot,
         pytest.raises(CorruptRecordError, match="its consume queue says"),
     ):
         snapshot.pull_records("g", "TopicA", 0, 0, 32)

@@ -84,7 +84,7 @@ def test_a_message_that_says_to_be_prepared_gets_no_unit_and_is_named(tmp_path, 
     assert ("A", 0) in plan.log.queues_moved
     at = store.records[2 * number].commit_log_offset
     assert f"the record at {at}, of queue 0 of topic A, says to be prepared" in caplog.text
-    with StoreSnapshot.open(str(store.root), config) as view:
+    with StoreSnapshot(store.root, config) as view:
         findings = check_store(view).findings
     assert (FindingKind.NOT_QUEUED, at) in [(f.kind, f.commit_log_offset) for f in findings]
 

@@ -86,7 +86,7 @@ LOSSES: tuple[Callable[[Path], None], ...] = (delete_last, zero_last, zero_half)
 
 
 def lost_end(root: Path, config: Config = SIZES) -> LostEnd | None:
-    with StoreSnapshot.open(str(root), config) as view:
+    with StoreSnapshot(root, config) as view:
         return view.lost_end
 
 
@@ -102,7 +102,7 @@ def test_a_clean_store_without_its_end_is_recovered_with_a_flag_only(tmp_path, l
     config = written(root)
     lose(root)
     before = contents(root)
-    with StoreSnapshot.open(str(root), config) as view:
+    with StoreSnapshot(root, config) as view:
         report = check_store(view)
         assert view.evident_lost_end == view.lost_end
     (finding,) = report.of(Severity.DAMAGE)
@@ -124,7 +124,7 @@ def test_a_clean_store_without_its_end_is_recovered_with_a_flag_only(tmp_path, l
     assert plan_recovery(str(root), config).log.lost_end.messages == lost
     done = recover_store(str(root), config, clock=lambda: NOW_MS, cut=True)
     assert done.log.lost_end.messages == lost
-    with StoreSnapshot.open(str(root), config) as view:
+    with StoreSnapshot(root, config) as view:
         assert check_store(view).findings == ()
     with MessageStore(config) as store:
         assert (
@@ -145,7 +145,7 @@ def test_a_clean_store_whose_last_file_is_cut_has_lost_its_end(tmp_path):
     config = written(tmp_path)
     cut_file(tmp_path)
     found = lost_end(tmp_path, config)
-    with StoreSnapshot.open(str(tmp_path), config) as view:
+    with StoreSnapshot(tmp_path, config) as view:
         assert found.messages == 200 - check_store(view).counts.records - 1
 
 
@@ -221,7 +221,7 @@ def test_a_refused_store_is_refused_again(tmp_path, dispatched):
             recover_store(str(root), SIZES, clock=lambda: NOW_MS)
         assert lost_end(root) is not None
     recover_store(str(root), SIZES, clock=lambda: NOW_MS, cut=True)
-    with StoreSnapshot.open(str(root), SIZES) as view:
+    with StoreSnapshot(root, SIZES) as view:
         assert [view.get_max_offset_in_queue("TopicA", number) for number in range(2)] == [3, 3]
 
 
@@ -258,7 +258,7 @@ def without_end_and_checkpoint(root: Path, queues: int, **message: object) -> Co
 
 def test_many_queues_are_asked_where_nothing_else_proves_a_loss(tmp_path):
     config = without_end_and_checkpoint(tmp_path, 100)
-    with StoreSnapshot.open(str(tmp_path), config) as view:
+    with StoreSnapshot(tmp_path, config) as view:
         assert view.evident_lost_end == view.lost_end
         assert view.lost_end.messages > 0
 
@@ -267,20 +267,20 @@ def test_many_queues_are_asked_where_nothing_else_proves_a_loss(tmp_path):
 def test_a_remote_store_says_it_too(tmp_path, monkeypatch, message):
     config = without_end_and_checkpoint(tmp_path / "store", 8, **message)
     uri = serve_objects(monkeypatch, ObjectStore(0), str(tmp_path / "store"))
-    with StoreSnapshot.open(uri, config) as view:
+    with StoreSnapshot(uri, config) as view:
         assert view.evident_lost_end.messages == view.lost_end.messages > 0
 
 
 def test_a_given_end_is_no_loss(tmp_path):
     config = written(tmp_path)
-    with StoreSnapshot.open(str(tmp_path), config, 1000) as view:
+    with StoreSnapshot(tmp_path, config, 1000) as view:
         assert view.lost_end is None
 
 
 def test_what_a_broker_has_added_since_is_no_loss(tmp_path):
     """It opened the store and stopped it again while the store was read."""
     config = written(tmp_path, 50)
-    with StoreSnapshot.open(str(tmp_path), config) as view:
+    with StoreSnapshot(tmp_path, config) as view:
         with MessageStore(config) as store:
             store.put_message(Message("T", b"more", queue_id=0))
         assert view.lost_end is None
@@ -334,7 +334,7 @@ def test_a_golden_store_without_its_last_record_has_lost_its_end(tmp_path, name)
 
 def zero_from_last_record(root: Path, config: Config) -> int:
     """Erase the last record; return where it began."""
-    with StoreSnapshot.open(str(root), config) as view:
+    with StoreSnapshot(root, config) as view:
         log, end, size = view.log, view.end_offset, view.log.segments.file_size
         segment = log.segments.find(end - 1)
         last = segment.from_offset

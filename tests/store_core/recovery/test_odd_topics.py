@@ -38,6 +38,6 @@ def test_a_message_of_such_a_topic_is_delivered(tmp_path, garbage, crashed):
         (queue,) = (tmp_path / "consumequeue" / name).iterdir()
         queue_id = int(queue.name)
         (found,) = store.get_message("g", name, queue_id, 0, 32).messages
-    with StoreSnapshot.open(str(tmp_path), config) as snapshot:
+    with StoreSnapshot(tmp_path, config) as snapshot:
         (same,) = snapshot.get_message("g", name, queue_id, 0, 32).messages
         assert same.body == found.body

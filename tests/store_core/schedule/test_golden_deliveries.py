@@ -86,9 +86,7 @@ def test_each_message_is_delivered_as_the_broker_delivered_it(name, tmp_path):
 
 def bytes_of(name, line):
     """Return a record of a golden log, without its place."""
-    with StoreSnapshot.open(
-        str(golden(name).root), golden_config(name, golden(name).root)
-    ) as found:
+    with StoreSnapshot(str(golden(name).root), golden_config(name, golden(name).root)) as found:
         return without_place(found.reader.read(line["commit_log_offset"]))
 
 

@@ -24,7 +24,7 @@ def open_golden(name: str, recovered: bool | None = None) -> StoreSnapshot:
     """Open a golden store with its sizes; default: the one that its dumps describe."""
     store = golden(name, name in RECOVERED_NAMES if recovered is None else recovered)
     config = MessageStoreConfig.from_properties(store.config_properties)
-    return StoreSnapshot.open(str(store.root), config)
+    return StoreSnapshot(store.root, config)
 
 
 def scanned_columns(snapshot: StoreSnapshot, *, unwrap: bool) -> dict[str, list[Any]]:

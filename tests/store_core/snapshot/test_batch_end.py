@@ -25,7 +25,7 @@ def growing(tmp_path):
 
 
 def ends(growing, floor=0):
-    with StoreSnapshot.open(str(growing.root)) as snapshot:
+    with StoreSnapshot(growing.root) as snapshot:
         assert snapshot.state is StoreState.LIVE
         return dispatched_end(snapshot, floor)
 
@@ -71,7 +71,7 @@ def test_after_a_clean_stop_everything_counts(growing):
     growing.put(5)
     end = growing.store.max_phy_offset
     growing.close()
-    with StoreSnapshot.open(str(growing.root)) as snapshot:
+    with StoreSnapshot(growing.root) as snapshot:
         assert dispatched_end(snapshot, 0) == flushed_end(snapshot, 0) == end
     growing.open()
 
@@ -86,7 +86,7 @@ def test_one_wrong_time_calls_nothing_flushed(tmp_path, said):
     with store.segment_path(8192).open("r+b") as file:
         file.seek(HEADER_IPV4.at("store_timestamp"))
         file.write(said.to_bytes(8, "big", signed=True))
-    with StoreSnapshot.open(str(root)) as snapshot:
+    with StoreSnapshot(root) as snapshot:
         assert flushed_end(snapshot, 0) == 4096
 
 
@@ -107,7 +107,7 @@ def test_any_order_of_puts_and_dispatches(steps, segment_bytes, tmp_path_factory
                 dispatched = growing.store.max_phy_offset
             else:
                 found = ends(growing, floor)
-                with StoreSnapshot.open(str(root)) as snapshot:
+                with StoreSnapshot(root) as snapshot:
                     at_record = found == snapshot.end_offset or snapshot.log.is_record(
                         found, snapshot.end_offset
                     )

@@ -61,7 +61,7 @@ def test_reading_a_crashed_store_changes_and_creates_nothing(name):
 def _check_untouched(store):
     before = tree_state(store.root)
     config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         _use_everything(snapshot)
         _use_everything(snapshot)  # from what it remembers
     assert tree_state(store.root) == before
@@ -84,7 +84,7 @@ def test_damage_gives_an_answer_or_an_error_of_the_store(data):
         if data.draw(st.booleans()):
             del content[at:]
         path.write_bytes(content)
-        with suppress(StoreError), StoreSnapshot.open(str(root), SIZES) as snapshot:
+        with suppress(StoreError), StoreSnapshot(root, SIZES) as snapshot:
             for topic in ("TopicA", "TopicB"):
                 for use in (
                     lambda t: snapshot.get_message("g", t, 0, 2, 32),
@@ -102,13 +102,19 @@ def _first_part(path, root):
     return path.relative_to(root).parts[0]
 
 
+def test_open_takes_a_path_as_the_constructor_does(tmp_path):
+    root = small_store(tmp_path).write()
+    with StoreSnapshot.open(str(root), SIZES) as opened, StoreSnapshot(root, SIZES) as made:
+        assert opened.end_offset == made.end_offset > 0
+
+
 def test_nothing_behind_the_given_end(tmp_path):
     factory = small_store(tmp_path)
     root = factory.write()
     for cut in (20, 40, 59):
         end = factory.records[cut].commit_log_offset
         kept = factory.records[:cut]
-        with StoreSnapshot.open(str(root), SIZES, end_offset=end) as snapshot:
+        with StoreSnapshot(root, SIZES, end_offset=end) as snapshot:
             assert snapshot.max_phy_offset == end
             assert snapshot.look_message_by_offset(end) is None
             assert snapshot.look_message_by_offset(kept[-1].commit_log_offset) is not None
@@ -125,11 +131,11 @@ def test_nothing_behind_the_given_end(tmp_path):
 def test_nothing_behind_the_given_end_of_a_batch_queue():
     store = golden("batch-5x")
     config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         units = snapshot.batch_consume_queue("BatchTopic", 0).read_units()
     for row in (1, 25, len(units) - 1):
         end = int(units["commit_log_offset"][row])
-        with StoreSnapshot.open(str(store.root), config, end) as snapshot:
+        with StoreSnapshot(store.root, config, end) as snapshot:
             max_offset = snapshot.get_max_offset_in_queue("BatchTopic", 0)
             assert max_offset == int(units["base_queue_offset"][row])
 
@@ -137,7 +143,7 @@ def test_nothing_behind_the_given_end_of_a_batch_queue():
 def test_inner_batch_is_looked_up_whole_and_pulled_in_parts():
     store = golden("batch-5x")
     config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         pulled = snapshot.get_message("g", "BatchTopic", 0, 0, 4).messages
         assert [message.queue_offset for message in pulled] == [0, 1, 2, 3]
         whole = snapshot.look_message_by_offset(pulled[0].commit_log_offset)
@@ -150,7 +156,7 @@ def test_inner_batch_is_looked_up_whole_and_pulled_in_parts():
 def test_times_of_messages(tmp_path):
     factory = small_store(tmp_path)
     of_queue = [r for r in factory.records if (r.topic_bytes, r.queue_id) == (b"TopicA", 1)]
-    with StoreSnapshot.open(str(factory.write())) as snapshot:
+    with StoreSnapshot(str(factory.write())) as snapshot:
         queue = ("TopicA", 1)
         for record in of_queue:
             time = snapshot.get_message_store_timestamp(*queue, record.queue_offset)
@@ -163,7 +169,7 @@ def test_times_of_messages(tmp_path):
 
 def test_look_ups_that_find_nothing(tmp_path):
     factory = small_store(tmp_path)
-    with StoreSnapshot.open(str(factory.write())) as snapshot:
+    with StoreSnapshot(str(factory.write())) as snapshot:
         message = snapshot.look_message_by_offset(0)
         for offset in (-1, 1, factory.end_offset, 1 << 62):
             assert snapshot.look_message_by_offset(offset) is None
@@ -177,7 +183,7 @@ def test_look_ups_that_find_nothing(tmp_path):
 
 
 def test_closed_snapshot_opens_files_again(tmp_path):
-    snapshot = StoreSnapshot.open(str(small_store(tmp_path).write()), SIZES)
+    snapshot = StoreSnapshot(str(small_store(tmp_path).write()), SIZES)
     before = snapshot.query_message("TopicA", "k1", 10, 0, 2**62)
     snapshot.close()
     assert snapshot.query_message("TopicA", "k1", 10, 0, 2**62) == before
@@ -186,7 +192,7 @@ def test_closed_snapshot_opens_files_again(tmp_path):
 
 def test_no_store(tmp_path):
     with pytest.raises(StoreNotFoundError, match="does not exist"):
-        StoreSnapshot.open(str(tmp_path / "absent"))
+        StoreSnapshot(str(tmp_path / "absent"))
     assert not (tmp_path / "absent").exists()
 
 

@@ -127,12 +127,12 @@ def messages(root: Path) -> list[tuple[str, int, int, bytes]]:
 
 def end_offset(root: Path) -> int:
     """Return where the log ends to a reader."""
-    with StoreSnapshot.open(str(root), CONFIG) as snapshot:
+    with StoreSnapshot(root, CONFIG) as snapshot:
         return snapshot.max_phy_offset
 
 
 def problems(root: Path) -> list[str]:
     """Return what is wrong with a store that was closed."""
-    with StoreSnapshot.open(str(root), CONFIG) as snapshot:
+    with StoreSnapshot(root, CONFIG) as snapshot:
         report = check_store(snapshot)
     return [str(finding) for finding in report.findings]

@@ -30,7 +30,7 @@ def config_of(store: GoldenStore) -> MessageStoreConfig:
 
 
 def queues_of(store: GoldenStore) -> dict[tuple[str, int], tuple[int, int]]:
-    with StoreSnapshot.open(str(store.root), config_of(store)) as snapshot:
+    with StoreSnapshot(store.root, config_of(store)) as snapshot:
         ranges = {key: snapshot.queue_range(*key) for key in snapshot.queue_paths}
     return {key: (r.min_offset, r.max_offset) for key, r in ranges.items()}
 

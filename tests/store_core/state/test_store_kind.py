@@ -113,7 +113,7 @@ def test_nothing_is_written_to_them(tmp_path, name):
 def test_queues_in_a_database_are_not_empty_queues(tmp_path):
     root = unpack_kind("rocksdb-5x", tmp_path)
     expected = pytest.raises(StoreKindError, match="the queues of this store are in a RocksDB")
-    with StoreSnapshot.open(str(root), CONFIG) as snapshot, expected:
+    with StoreSnapshot(root, CONFIG) as snapshot, expected:
         snapshot.get_message("group", "orders", 0, 0, 32)
 
 

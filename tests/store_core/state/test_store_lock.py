@@ -180,7 +180,7 @@ def test_nothing_is_written_through_a_link_out_of_the_store(place, store, tmp_pa
     assert told.value.path == str(store / place)
     assert str(tmp_path / "elsewhere") in str(told.value)
     assert tree_state(tmp_path) == before
-    with StoreSnapshot.open(str(store), config(store)) as snapshot:
+    with StoreSnapshot(store, config(store)) as snapshot:
         assert snapshot.end_offset > 0, "reading goes through links"
 
 
@@ -287,7 +287,7 @@ def test_one_file_of_two_names_is_named_and_left_alone(name, store, tmp_path):
 
 def test_a_store_with_hard_links_is_read_and_its_copy_written(store, tmp_path):
     snapshot_of(store, tmp_path / "backup")
-    with StoreSnapshot.open(str(store), config(store)) as snapshot:
+    with StoreSnapshot(store, config(store)) as snapshot:
         assert snapshot.end_offset > 0
     shutil.copytree(store, tmp_path / "copy")
     with MessageStore(config(tmp_path / "copy")) as opened:

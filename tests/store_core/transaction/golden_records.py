@@ -24,7 +24,7 @@ def golden_records(name: str) -> tuple[StoredRecord, ...]:
 def _records(name: str) -> Iterator[StoredRecord]:
     store = golden(name)
     config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(store.root), config) as snapshot, snapshot._reading() as readable:
+    with StoreSnapshot(store.root, config) as snapshot, snapshot._reading() as readable:
         for row in store.dump("messages"):
             if not row.get("blank"):
                 yield readable.reader.read(row["commit_log_offset"])

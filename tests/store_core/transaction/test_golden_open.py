@@ -30,7 +30,7 @@ def store(request):
 @pytest.fixture
 def snapshot(store):
     config = MessageStoreConfig.from_properties(store.config_properties)
-    with StoreSnapshot.open(str(store.root), config) as snapshot:
+    with StoreSnapshot(store.root, config) as snapshot:
         yield snapshot
 
 

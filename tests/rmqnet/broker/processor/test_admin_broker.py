@@ -607,7 +607,7 @@ class TestRuntime:
         assert info["msgGetTotalTodayMorning"] == "8"
 
     def test_a_store_that_is_only_read_is_not_changed(self, small, raw):
-        small.broker.store = StoreSnapshot.open(str(small.store.config.store_path_root_dir))
+        small.broker.store = StoreSnapshot(small.store.config.store_path_root_dir)
         info = admin(small, "runtime_info")
         assert info["brokerVersionDesc"] == "V5_3_3"
         assert info["commitLogMaxOffset"] == "0"

@@ -132,7 +132,7 @@ def test_a_message_whose_key_has_a_newer_one_may_go(root):
 
 def test_a_message_whose_keys_are_damaged_is_none_that_was_lost(root):
     """It was replaced by a newer one of its key; with another key nothing has replaced it."""
-    with StoreSnapshot.open(str(root)) as view:
+    with StoreSnapshot(root) as view:
         (message,) = view.get_message("g", TOPIC, 1, 53, 1).messages
     path = min((root / "commitlog").iterdir())
     begin = message.commit_log_offset - int(path.name)

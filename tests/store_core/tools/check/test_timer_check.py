@@ -85,7 +85,7 @@ def test_a_unit_that_waits_and_names_no_record(store, field):
 
 def test_a_unit_of_a_record_of_another_topic(store):
     place = waiting(store)[-1]
-    with StoreSnapshot.open(str(store)) as snapshot:
+    with StoreSnapshot(store) as snapshot:
         queue = snapshot.consume_queue("alarms", 0)
         offset, size = queue.place_of(0)
     change_unit(store, place, commit_log_offset=offset, message_size=size)

@@ -128,7 +128,7 @@ def test_the_checkpoint_knows_nothing_of_what_was_cut(config):
         put(store, 50, 50)
     with MessageStore(config, clock=lambda: now) as store:
         store.cut_log(end)
-    with StoreSnapshot.open(config.store_path_root_dir, config) as view:
+    with StoreSnapshot(config.store_path_root_dir, config) as view:
         assert 0 < view.checkpoint.physic_msg_timestamp <= now - 3_600_000
         assert 0 < view.checkpoint.logics_msg_timestamp <= now - 3_600_000
     assert_clean(config.store_path_root_dir, config)
@@ -147,7 +147,7 @@ def test_a_checkpoint_for_5_5_names_no_record_that_was_cut(config, ends, monkeyp
         raise KeyboardInterrupt
 
     def is_kept(offset):
-        with StoreSnapshot.open(root, config) as view:
+        with StoreSnapshot(root, config) as view:
             return 0 < offset < ends[99] and view.look_message_by_offset(offset) is not None
 
     monkeypatch.setattr(MappedFileQueue, "truncate_dirty_files", killed)

@@ -74,7 +74,7 @@ def test_rebuilt_golden_stores_are_good(tmp_path: Path, name: str) -> None:
     assert report.is_good, report.findings
     assert report.counts.index_entries == rebuilt_index.entries
     assert report.counts.expired_index_entries == 0
-    with StoreSnapshot.open(str(root), config) as snapshot:
+    with StoreSnapshot(root, config) as snapshot:
         for row in source.dump("consume_queue"):
             key = (row["topic"], row["queue_id"])
             # -1: RocketMQ's answer for a batch queue that is empty
