@@ -143,7 +143,7 @@ class FollowedStore:
             last = offset.last if offset is not None else None
             # What waits to be dispatched or flushed changes without the log.
             if end >= snapshot.end_offset:
-                watch.settle(snapshot, last)
+                watch.remember(snapshot, last)
             self._seen = _Seen(end, snapshot.end_offset, at, watch)
         return Waiting(offset, begin, end)
 

@@ -46,7 +46,7 @@ class LogWatch:
         self._heads: dict[str, list[tuple[int, bytes]]] = {}
         self._is_empty = False
 
-    def settle(self, snapshot: ReadableStore, last: LogMark | None) -> None:
+    def remember(self, snapshot: ReadableStore, last: LogMark | None) -> None:
         """Take down where the log ended in that look, and the last record that counts."""
         log, end = snapshot.log, snapshot.end_offset
         segment = log.segments.find(end) or log.segments.find(end - 1)

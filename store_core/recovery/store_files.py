@@ -42,7 +42,7 @@ from store_core.recovery.queue_review import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.staged_commit.resolve_open_jobs import settle, uncommitted_offset
+from store_core.staged_commit.resolve_open_jobs import resolve_open_jobs, uncommitted_offset
 from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
 from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
@@ -265,7 +265,7 @@ def _open(
         recovery = _recover(parts, segments, lock, options)
         recovery = _with_lost_queues(parts, recovery, dispatched)
         _make_directories(directory, config)
-        settle(root, segments, options.steps)
+        resolve_open_jobs(root, segments, options.steps)
         files = index.load(parts.recovered(segments.min_offset, recovery.log_end))
         undo.callback(index.close)
         config = _with_sizes(config, segments.file_size, queue_file_sizes(directory, config), files)

@@ -79,7 +79,7 @@ class ServiceThread(ABC):
         self._let_pause(None)
         self._guarded(self.finish)
 
-    def settle(self) -> None:
+    def stop_and_finish(self) -> None:
         """Shut down; of a service that was never started only `finish` is called."""
         if self._thread is None:
             self._guarded(self.finish)

@@ -152,7 +152,7 @@ class ReadOnlyStore(StoreQueries):
     def _settle(self) -> None:
         """Note whether what may be there before the log grows is told already."""
         self._is_settled = self._told >= self.max_phy_offset
-        self._watch.settle(self._snapshot, None)
+        self._watch.remember(self._snapshot, None)
         self._due = time.monotonic() + self._rest_s
 
     @contextmanager

@@ -64,7 +64,7 @@ def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
     return not records.is_record(at)
 
 
-def settle(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
+def resolve_open_jobs(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
     """Finish or forget the jobs whose commit did not end; return those that are in the log.
 
     To be called by whoever has the store's lock and `abort` in place, when recovery has found the
@@ -148,7 +148,7 @@ def clean_staging(
 ) -> tuple[tuple[str, int], ...]:
     """Delete what jobs staged and never committed; return the directories and their bytes.
 
-    A job whose commit began is left alone: `settle` decides about it. What no write made is left
+    A job whose commit began is left alone: `resolve_open_jobs` decides about it. What no write made is left
     alone, and nothing is deleted by way of a link.
 
     Parameters

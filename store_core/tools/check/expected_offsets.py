@@ -58,7 +58,7 @@ class ExpectedOffsets:
         self._last = int(rows.queue_offset[-1])
         return Expected(believed, placed)
 
-    def settle(self) -> None:
+    def confirm_place(self) -> None:
         """Take note that a record stands in its place."""
         self.belied.absorb(self.shifted)
         self.moving = 0
@@ -69,7 +69,7 @@ class ExpectedOffsets:
         in_place = np.flatnonzero(~differs)
         trusted = int(in_place[-1]) + 1 if len(in_place) else 0
         if trusted:
-            self.settle()
+            self.confirm_place()
         after = differs & (np.arange(len(rows)) >= trusted)
         self.shifted.add(rows.take(after & stands))
         self.moving += int(np.count_nonzero(after & ~stands))

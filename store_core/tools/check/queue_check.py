@@ -187,7 +187,7 @@ class QueueCheck:
         believed, placed = offsets
         found = np.zeros(len(rows), bool)
         if (placed == rows.queue_offset).all():
-            expected.settle()
+            expected.confirm_place()
             return found
         stands = matched & (rows.queue_offset == placed)
         for wanted in offsets:

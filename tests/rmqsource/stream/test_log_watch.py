@@ -32,7 +32,7 @@ def watched(store):
     config = MessageStoreConfig()
     watch = LogWatch(StoreDirectory(str(store.root)), config, with_checkpoint=False)
     with StoreSnapshot(store.root, config) as snapshot:
-        watch.settle(snapshot, mark_before(snapshot.log, 0, snapshot.end_offset))
+        watch.remember(snapshot, mark_before(snapshot.log, 0, snapshot.end_offset))
     return watch
 
 
