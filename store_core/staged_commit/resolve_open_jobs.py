@@ -148,8 +148,8 @@ def clean_staging(
 ) -> tuple[tuple[str, int], ...]:
     """Delete what jobs staged and never committed; return the directories and their bytes.
 
-    A job whose commit began is left alone: `resolve_open_jobs` decides about it. What no write made is left
-    alone, and nothing is deleted by way of a link.
+    A job whose commit began is left alone: `resolve_open_jobs` decides about it. What no write made
+    is left alone, and nothing is deleted by way of a link.
 
     Parameters
     ----------
