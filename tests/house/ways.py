@@ -17,12 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
+from rmqsource.spark.store_format import RocketMQStoreDataSource
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from tests.hostile.base_stores import FACTORY_SIZES
 from tests.hostile.cases import run_cli

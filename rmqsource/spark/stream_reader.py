@@ -1,34 +1,28 @@
-"""The streaming reader that Spark talks to: a thin adapter over `rmqsource.stream`."""
+"""The streaming reader that Spark talks to: it asks the format for offsets, splits and columns."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.reader import as_batch
-from rmqsource.scan.predicate import from_options
-from rmqsource.scan.read_request import ReadRequest
-from rmqsource.schema import arrow_schema
+from rmqsource.spark.reader import SplitPartition, projected
 from rmqsource.spark_compat import (
     STREAM_LIMITS_SINCE,
     STREAM_READ_LIMITS,
     STREAM_READER_GETS_LIMITS,
 )
-from rmqsource.stream.stream_follower import StreamFollower
-from rmqsource.stream.stream_offset import StreamOffset
-from rmqsource.stream.stream_plan import plan_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pyspark.sql.datasource import InputPartition
+
     from rmqsource.errors import SourceError
-    from rmqsource.options.source_options import SourceOptions
     from rmqsource.schema import Projection
-    from rmqsource.stream.stream_plan import StreamSplit
+    from rmqsource.spark.formats import StreamRead
 
 _LIMITS = {
     "max_offsets_per_trigger": "maxOffsetsPerTrigger",
@@ -37,72 +31,49 @@ _LIMITS = {
 }
 
 
-class StreamPartition(InputPartition):
-    """A partition of a batch: one split of a log, and the bounds of the batch."""
-
-    def __init__(self, split: StreamSplit | None) -> None:
-        super().__init__(split)
-
-
-class StoreStreamReader(DataSourceStreamReader):
-    """Follows some stores.
+class SparkStreamReader(DataSourceStreamReader):
+    """Follows what a format names.
 
     Spark keeps one object for a query, in a process of the driver, and pickles another one for the
     tasks, which only `read`.
     """
 
-    def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        self._options, self._projection = options, projection
-        self._predicate = from_options(_without_start(options))
-        self._follower_: Any = None
-
-    @property
-    def _follower(self) -> Any:
-        if self._follower_ is None:
-            self._follower_ = self._new_follower()
-        return self._follower_
-
-    def _new_follower(self) -> Any:
-        """Return what says where batches end; readers of other places have others."""
-        return StreamFollower(self._options)
-
-    def _offset_of(self, found: dict[str, Any]) -> Any:
-        """Return an offset of that follower's."""
-        return StreamOffset.from_json(found)
+    def __init__(self, stream: StreamRead, projection: Projection) -> None:
+        self._stream, self._projection = stream, projection
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset before the first batch."""
-        initial: dict[str, Any] = self._follower.initial.to_json()
+        initial: dict[str, Any] = self._stream.follower.initial.to_json()
         return initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the batch between two offsets."""
-        first, last = StreamOffset.from_json(start), StreamOffset.from_json(end)
-        splits = plan_batch(self._options, self._predicate, first, last)
-        return [StreamPartition(split) for split in splits]
+        first, last = self._stream.offset_of(start), self._stream.offset_of(end)
+        return [SplitPartition(split) for split in self._stream.splits(first, last)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield Arrow batches of the projection."""
-        from rmqsource.scan.message_reader import read_split  # noqa: PLC0415 (tasks only)
+        if partition.value is not None:
+            columns = self._stream.columns(partition.value, self._projection.columns)
+            yield from projected(columns, self._projection)
 
-        if partition.value is None:
-            return
-        split: StreamSplit = partition.value
-        predicate = split.predicate(self._predicate)
-        request = ReadRequest.of(self._options, predicate, self._projection.columns)
-        expected = arrow_schema(self._projection.spark_schema)
-        for columns in read_split(split.split, request):
-            yield as_batch(columns, self._projection.columns, expected)
+    def commit(self, end: dict[str, Any]) -> None:
+        """Take note of what Spark is done with."""
+        self._stream.commit(end)
+
+    def stop(self) -> None:
+        """Close what was opened to follow."""
+        self._stream.stop()
 
 
-class UnlimitedStreamReader(StoreStreamReader):
+class UnlimitedStreamReader(SparkStreamReader):
     """For Spark 4.0 and 4.1, which ask for the newest offset and say nothing of where they are."""
 
-    def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        super().__init__(options, projection)
+    def __init__(self, stream: StreamRead, projection: Projection) -> None:
+        super().__init__(stream, projection)
         self._reached: Any = None
         for field, name in _LIMITS.items():
-            if getattr(options, field) is not None:
+            if getattr(stream.reading, field) is not None:
                 raise SourceOptionError(
                     name,
                     f"needs Spark {STREAM_LIMITS_SINCE}; this is {pyspark.__version__}, which asks "
@@ -111,8 +82,8 @@ class UnlimitedStreamReader(StoreStreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as it was before 4.2
         """Return how far the stores go."""
-        start = self._reached or self._follower.initial
-        self._reached = self._follower.next_offset(start, limited=False)
+        start = self._reached or self._stream.follower.initial
+        self._reached = self._stream.follower.next_offset(start, limited=False)
         reached: dict[str, Any] = self._reached.to_json()
         return reached
 
@@ -120,19 +91,19 @@ class UnlimitedStreamReader(StoreStreamReader):
 if STREAM_READER_GETS_LIMITS:
 
     class LimitedStreamReader(
-        StoreStreamReader,
+        SparkStreamReader,
         STREAM_READ_LIMITS.SupportsTriggerAvailableNow,  # type: ignore[misc]  # not before 4.2
     ):
         """For Spark 4.2 and later, which say where a batch starts and how much it may have."""
 
-        def __init__(self, options: SourceOptions, projection: Projection) -> None:
-            super().__init__(options, projection)
+        def __init__(self, stream: StreamRead, projection: Projection) -> None:
+            super().__init__(stream, projection)
             self._idle_at: dict[str, Any] | None = None
             self._reported: dict[str, Any] | None = None
 
         def getDefaultReadLimit(self) -> Any:
             """Return a limit that stands for all limits of the options."""
-            options = self._options
+            options = self._stream.reading
             if options.max_offsets_per_trigger is not None:
                 return STREAM_READ_LIMITS.ReadMaxRows(options.max_offsets_per_trigger)
             if options.max_bytes_per_trigger is not None:
@@ -143,39 +114,28 @@ if STREAM_READER_GETS_LIMITS:
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
             """Return where the batch ends that starts there; the start when there is none."""
-            if start == self._idle_at and self._follower.is_idle():
+            if start == self._idle_at and self._stream.follower.is_idle():
                 return start
-            begin = self._offset_of(start)
+            begin = self._stream.offset_of(start)
             limited = not isinstance(limit, STREAM_READ_LIMITS.ReadAllAvailable)
-            end = self._follower.next_offset(begin, limited=limited)
+            end = self._stream.follower.next_offset(begin, limited=limited)
             self._idle_at, self._reported = start if end is begin else None, None
             return start if end is begin else end.to_json()
 
         def reportLatestOffset(self) -> dict[str, Any] | None:
             """Return how far the stores go, for ``lastProgress``."""
             if self._reported is None:
-                reported = self._follower.reported()
+                reported = self._stream.follower.reported()
                 self._reported = None if reported is None else reported.to_json()
             return self._reported
 
         def prepareForTriggerAvailableNow(self) -> None:
             """Let the query end with what is there now."""
-            self._follower.pin_target()
+            self._stream.follower.pin_target()
 
 
 STREAM_READER: Any = LimitedStreamReader if STREAM_READER_GETS_LIMITS else UnlimitedStreamReader
 """The reader for this Spark."""
-
-
-def stream_reader(options: SourceOptions, projection: Projection) -> StoreStreamReader:
-    """Return the reader for this Spark."""
-    reader: StoreStreamReader = STREAM_READER(options, projection)
-    return reader
-
-
-def _without_start(options: SourceOptions) -> SourceOptions:
-    """Return the options without what only the first batch asks for."""
-    return replace(options, starting_timestamp_ms=None, starting_offsets=None)
 
 
 class FailingStreamReader(DataSourceStreamReader):
