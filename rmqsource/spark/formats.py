@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -33,16 +32,13 @@ class BatchRead(ABC):
 class StreamRead(ABC):
     """What a streaming query follows; pickled into its tasks, which only read columns."""
 
-    def __init__(self, reading: SourceOptions) -> None:
-        self.reading = reading
+    reading: SourceOptions
+    """The options that all formats have."""
 
-    @cached_property
-    def follower(self) -> Any:
-        """What says where batches end; made when it is first needed, by the driver."""
-        return self._new_follower()
-
+    @property
     @abstractmethod
-    def _new_follower(self) -> Any: ...
+    def follower(self) -> Any:
+        """What says where batches end; made when the driver first needs it."""
 
     @abstractmethod
     def offset_of(self, found: dict[str, Any]) -> Any:
@@ -56,7 +52,7 @@ class StreamRead(ABC):
     def columns(self, split: Any, names: tuple[str, ...]) -> Iterable[Columns]:
         """Return the named columns of a split."""
 
-    def commit(self, end: dict[str, Any]) -> None:  # noqa: B027 (most have nothing to do)
+    def commit(self, end: dict[str, Any]) -> None:  # noqa: B027 (stores need nothing)
         """Take note of what Spark is done with."""
 
     def stop(self) -> None:  # noqa: B027 (see above)
@@ -74,9 +70,7 @@ class PlannedWrite(ABC):
     """A write; pickled into its tasks."""
 
     @abstractmethod
-    def write(
-        self, batches: Iterator[RecordBatch], partition: int, batch: QueryBatch | None
-    ) -> Any:
+    def write(self, rows: Iterator[RecordBatch], partition: int, batch: QueryBatch | None) -> Any:
         """Write the rows of a partition; return the part that the driver gets."""
 
     @abstractmethod

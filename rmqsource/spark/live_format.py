@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.live.live_options import parse_live_options, parse_live_sink_options
@@ -31,40 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _MESSAGES = "messages"
-
-
-class RocketMQDataSource(SparkSource):
-    """Topics of a running RocketMQ cluster."""
-
-    target = "topics"
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "rocketmq"
-
-    def _parse(self, *, streaming: bool | None) -> LiveOptions:
-        return parse_live_options(self.options, streaming=streaming)
-
-    def _reading(self, options: LiveOptions) -> SourceOptions:
-        return options.reading
-
-    def _with_reading(self, options: LiveOptions, reading: SourceOptions) -> LiveOptions:
-        return replace(options, reading=reading)
-
-    def _read(self, options: LiveOptions) -> LiveRead:
-        return LiveRead(options)
-
-    def _stream(self, options: LiveOptions) -> LiveStream:
-        return LiveStream(options)
-
-    def _parse_write(self) -> LiveSinkOptions:
-        return parse_live_sink_options(self.options)
-
-    def _write(self, options: LiveSinkOptions, columns: SinkColumns) -> LiveWrite:
-        from rmqsource.live.live_write import plan_live_write
-
-        return LiveWrite(plan_live_write(options, columns))
 
 
 class LiveRead(BatchRead):
@@ -92,10 +59,10 @@ class LiveStream(StreamRead):
     """Follows topics of a cluster."""
 
     def __init__(self, options: LiveOptions) -> None:
-        super().__init__(options.reading)
-        self._options = options
+        self._options, self.reading = options, options.reading
 
-    def _new_follower(self) -> LiveFollower:
+    @cached_property
+    def follower(self) -> LiveFollower:
         from rmqsource.live.live_follower import LiveFollower, Start
 
         # For releases of Spark that report no start, each start of a query looks like the first.
@@ -133,9 +100,7 @@ class LiveWrite(PlannedWrite):
     def __init__(self, plan: LiveWritePlan) -> None:
         self._plan = plan
 
-    def write(
-        self, batches: Iterator[RecordBatch], partition: int, batch: QueryBatch | None
-    ) -> Sent:
+    def write(self, rows: Iterator[RecordBatch], partition: int, batch: QueryBatch | None) -> Sent:
         from rmqsource.live.duplicates import job_prefix
         from rmqsource.live.live_write import send_part
 
@@ -145,7 +110,7 @@ class LiveWrite(PlannedWrite):
                 "Spark does not say which batch of which query this is, so that nothing tells a "
                 "batch from its repetition; nothing was written"
             )
-        return send_part(batches, self._plan, partition, job_prefix(job, number, partition))
+        return send_part(rows, self._plan, partition, job_prefix(job, number, partition))
 
     def commit(self, parts: list[Sent], batch: QueryBatch | None) -> None:
         """Log what was sent; it is stored since."""
@@ -165,3 +130,29 @@ class LiveWrite(PlannedWrite):
         from rmqsource.live.errors import ClusterError
 
         return ClusterError(self._plan.options.connection.namesrv_addr, reason)
+
+
+class RocketMQDataSource(SparkSource):
+    """Topics of a running RocketMQ cluster."""
+
+    parse, read, stream = staticmethod(parse_live_options), LiveRead, LiveStream
+    target = "topics"
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "rocketmq"
+
+    def _reading(self, options: LiveOptions) -> SourceOptions:
+        return options.reading
+
+    def _with_mode(self, options: LiveOptions, mode: str) -> LiveOptions:
+        return replace(options, reading=replace(options.reading, mode=mode))
+
+    def _parse_write(self) -> LiveSinkOptions:
+        return parse_live_sink_options(self.options)
+
+    def _plan_write(self, options: LiveSinkOptions, columns: SinkColumns) -> LiveWrite:
+        from rmqsource.live.live_write import plan_live_write
+
+        return LiveWrite(plan_live_write(options, columns))

@@ -6,6 +6,7 @@ Imports wait until planning or a task needs them: Spark starts a Python process 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,65 +36,12 @@ if TYPE_CHECKING:
 _MESSAGE_TABLES = frozenset({"messages", "keys"})
 
 
-class RocketMQStoreDataSource(SparkSource):
-    """A RocketMQ broker's own files as tables; no broker is involved."""
-
-    target = "a store"
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "rocketmq-store"
-
-    def _parse(self, *, streaming: bool | None) -> SourceOptions:
-        options = parse_options(self.options, streaming=streaming)
-        if streaming is False:
-            options = replace(options, working_directory=str(Path.cwd()))
-        return options
-
-    def _reading(self, options: SourceOptions) -> SourceOptions:
-        return options
-
-    def _with_reading(self, options: SourceOptions, reading: SourceOptions) -> SourceOptions:
-        del options
-        return reading
-
-    def _check_places(self, options: SourceOptions) -> None:
-        from rmqsource.scan.store_versions import open_snapshots
-        from store_core.errors import StoreNotFoundError
-
-        try:
-            for snapshot in open_snapshots(options):
-                snapshot.close()
-        except StoreNotFoundError:
-            if options.fail_on_data_loss:  # a stream may go on without a store that is gone
-                raise
-
-    def _read(self, options: SourceOptions) -> StoreRead:
-        return StoreRead(options)
-
-    def _stream(self, options: SourceOptions) -> StoreStream:
-        return StoreStream(options)
-
-    def _parse_write(self) -> SinkOptions:
-        from rmqsource.sink.options import parse_sink_options
-
-        return parse_sink_options(self.options)
-
-    def _write(self, options: SinkOptions, columns: SinkColumns) -> StoreWrite:
-        from rmqsource.sink.committing import refuse_open_store
-        from rmqsource.sink.prepared_write import plan_write
-
-        plan = plan_write(options, columns)
-        refuse_open_store(options.path)
-        return StoreWrite(plan)
-
-
 class StoreRead(BatchRead):
     """Reads one table of some stores; only tables of messages are split."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options, self._predicate = options, from_options(options)
+        self._options = replace(options, working_directory=str(Path.cwd()))
+        self._predicate = from_options(self._options)
 
     def splits(self) -> list[Split]:
         from rmqsource.scan.prepared_read import plan_read
@@ -131,12 +79,13 @@ class StoreStream(StreamRead):
     """Follows some stores."""
 
     def __init__(self, options: SourceOptions) -> None:
-        super().__init__(options)
+        self.reading = options
         # Only the first batch asks where the stream starts.
         without_start = replace(options, starting_timestamp_ms=None, starting_offsets=None)
         self._predicate = from_options(without_start)
 
-    def _new_follower(self) -> StreamFollower:
+    @cached_property
+    def follower(self) -> StreamFollower:
         from rmqsource.stream.stream_follower import StreamFollower
 
         return StreamFollower(self.reading)
@@ -174,12 +123,12 @@ class StoreWrite(PlannedWrite):
         self._plan = plan
 
     def write(
-        self, batches: Iterator[RecordBatch], partition: int, batch: QueryBatch | None
+        self, rows: Iterator[RecordBatch], partition: int, batch: QueryBatch | None
     ) -> StagedPart:
         from rmqsource.sink.task import stage_part
 
         del batch
-        return stage_part(batches, self._plan, partition)
+        return stage_part(rows, self._plan, partition)
 
     def commit(self, parts: list[StagedPart], batch: QueryBatch | None) -> None:
         from rmqsource.sink.committing import commit_parts
@@ -204,3 +153,39 @@ class StoreWrite(PlannedWrite):
         from rmqsource.sink.errors import SinkCommitError
 
         return SinkCommitError(self._plan.options.path, reason)
+
+
+class RocketMQStoreDataSource(SparkSource):
+    """A RocketMQ broker's own files as tables; no broker is involved."""
+
+    parse, read, stream = staticmethod(parse_options), StoreRead, StoreStream
+    target = "a store"
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "rocketmq-store"
+
+    def _check_paths(self, options: SourceOptions) -> None:
+        from rmqsource.scan.store_versions import open_snapshots
+        from store_core.errors import StoreNotFoundError
+
+        try:
+            for snapshot in open_snapshots(options):
+                snapshot.close()
+        except StoreNotFoundError:
+            if options.fail_on_data_loss:  # a stream may go on without a store that is gone
+                raise
+
+    def _parse_write(self) -> SinkOptions:
+        from rmqsource.sink.options import parse_sink_options
+
+        return parse_sink_options(self.options)
+
+    def _plan_write(self, options: SinkOptions, columns: SinkColumns) -> StoreWrite:
+        from rmqsource.sink.committing import refuse_open_store
+        from rmqsource.sink.prepared_write import plan_write
+
+        plan = plan_write(options, columns)
+        refuse_open_store(options.path)
+        return StoreWrite(plan)

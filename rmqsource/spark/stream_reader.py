@@ -148,20 +148,7 @@ class FailingStreamReader(DataSourceStreamReader):
     def __init__(self, error: SourceError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, Any]:
-        """Raise the error."""
+    def _fail(self, *_: Any) -> Any:
         raise self._error
 
-    def latestOffset(self, *_: Any) -> dict[str, Any]:  # as in any release
-        """Raise the error."""
-        raise self._error
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Raise the error."""
-        del start, end
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Raise the error."""
-        del partition
-        raise self._error
+    initialOffset = latestOffset = partitions = read = _fail  # type: ignore[assignment]
