@@ -28,7 +28,7 @@ class DefaultSource(DataSource):
 
     def __new__(cls, options: MutableMapping[str, str]) -> DataSource:  # type: ignore[misc]  # see above
         """Return the source, with `options` as Spark hands them over."""
-        from rmqsource.live.live_source import RocketMQDataSource
+        from rmqsource.spark.live_format import RocketMQDataSource
 
         return RocketMQDataSource(options)
 

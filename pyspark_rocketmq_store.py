@@ -28,7 +28,7 @@ class DefaultSource(DataSource):
 
     def __new__(cls, options: MutableMapping[str, str]) -> DataSource:  # type: ignore[misc]  # see above
         """Return the source, with `options` as Spark hands them over."""
-        from rmqsource.datasource import RocketMQStoreDataSource
+        from rmqsource.spark.store_format import RocketMQStoreDataSource
 
         return RocketMQStoreDataSource(options)
 

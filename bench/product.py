@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqsource.datasource import RocketMQStoreDataSource
+from rmqsource.spark.store_format import RocketMQStoreDataSource
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from rmqsource.stream_listener import StreamLagListener
+    from rmqsource.spark.stream_listener import StreamLagListener
     from store_core.staged_commit.intent import Commit
 
     Paths = Union[str, PathLike[str], Sequence[Union[str, PathLike[str]]]]
@@ -30,7 +30,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name != "StreamLagListener":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rmqsource.stream_listener import StreamLagListener  # noqa: PLC0415 (pyspark on demand)
+    from rmqsource.spark.stream_listener import StreamLagListener  # noqa: PLC0415 (pyspark on demand)
 
     return StreamLagListener
 
@@ -44,8 +44,8 @@ def register(spark: SparkSession) -> None:
     Where Spark has found it, this changes nothing: executors then look for the package in the
     Python of the driver's environment variables only, not in ``--py-files`` (docs/cluster.md).
     """
-    from rmqsource.datasource import RocketMQStoreDataSource  # noqa: PLC0415 (pyspark on demand)
-    from rmqsource.live.live_source import RocketMQDataSource  # noqa: PLC0415
+    from rmqsource.spark.live_format import RocketMQDataSource  # noqa: PLC0415 (pyspark on demand)
+    from rmqsource.spark.store_format import RocketMQStoreDataSource  # noqa: PLC0415
     from rmqsource.spark_compat import register_source  # noqa: PLC0415
 
     register_source(spark, RocketMQStoreDataSource)

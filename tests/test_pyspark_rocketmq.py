@@ -57,7 +57,7 @@ def test_constructing_gives_the_source_itself(monkeypatch):
         pass
 
     stand_in = types.SimpleNamespace(RocketMQDataSource=Source)
-    monkeypatch.setitem(sys.modules, "rmqsource.live.live_source", stand_in)
+    monkeypatch.setitem(sys.modules, "rmqsource.spark.live_format", stand_in)
     source = pyspark_rocketmq.DefaultSource({"topic": "a"})
     assert type(source) is Source
     assert source.options == {"topic": "a"}

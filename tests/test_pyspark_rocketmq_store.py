@@ -57,7 +57,7 @@ def test_constructing_gives_the_source_itself(monkeypatch):
         pass
 
     stand_in = types.SimpleNamespace(RocketMQStoreDataSource=Source)
-    monkeypatch.setitem(sys.modules, "rmqsource.datasource", stand_in)
+    monkeypatch.setitem(sys.modules, "rmqsource.spark.store_format", stand_in)
     source = pyspark_rocketmq_store.DefaultSource({"path": "/a"})
     assert type(source) is Source
     assert source.options == {"path": "/a"}

@@ -21,7 +21,6 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.store_paths import COMPACTION_DIR
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.log.segment_records import SegmentRecords
-from store_core.queue.compaction_log import CompactionLog
 from store_core.state.store_state import StoreState, store_state
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.splits import Part, Split
     from store_core.arrow_types import Columns
     from store_core.files.byte_source import ByteSource
+    from store_core.queue.compaction_log import CompactionLog
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +133,8 @@ def _rows_at_once(
 def _read_compacted(
     directory: StoreDirectory, part: CompactedSlice, sizer: BatchSizer, batches: MessageBatches
 ) -> Iterator[Columns]:
+    from store_core.queue.compaction_log import CompactionLog  # noqa: PLC0415 (rarely needed)
+
     is_live = store_state(directory) is StoreState.LIVE
     within = (part.start, part.stop)
     with CompactionLog(directory, part.topic, part.queue_id, is_live=is_live, within=within) as log:

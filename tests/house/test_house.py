@@ -15,7 +15,7 @@ from tests.house.counts import (
     read_modules,
     single_importers,
 )
-from tests.house.ways import Tracer
+from tests.house.ways import Tracer, loaded_by_task
 
 FILES = {
     "store_core/__init__.py": "",
@@ -100,3 +100,8 @@ def test_the_tree_keeps_its_limits():
     assert counts.figures["rooms with more than 20 modules"] == {"rooms": 0}
     assert counts.lists["circles inside a room"] == []
     assert counts.lists["public class names with two meanings"] == []
+
+
+def test_a_task_of_spark_loads_few_modules():
+    """Spark starts a Python process for each task, unless it finds an idle one."""
+    assert len(loaded_by_task()) <= 70

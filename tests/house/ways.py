@@ -17,12 +17,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.committing import commit_parts
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
+from rmqsource.spark.store_format import RocketMQStoreDataSource
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from tests.hostile.base_stores import FACTORY_SIZES
 from tests.hostile.cases import run_cli
@@ -191,9 +191,7 @@ ACTS = {
 def measure_all() -> Counts:
     """Return the files that each act enters, the modules that are loaded, and their time."""
     entered = {name: files_entered(name) for name in ACTS}
-    with tempfile.TemporaryDirectory() as place:
-        _plan_read(Path(place))
-        loaded = {_STORE: _loaded(f"import sys; {_STORE}"), _TASK: _loaded(_READ, place)}
+    loaded = {_STORE: _loaded(f"import sys; {_STORE}"), _TASK: loaded_by_task()}
     figures: dict[str, Rows] = {
         "files entered at run time": {name: len(files) for name, files in entered.items()},
         "modules loaded": {name: len(modules) for name, modules in loaded.items()},
@@ -211,6 +209,13 @@ def files_entered(name: str) -> list[str]:
         ACTS[name].prepare(Path(place))
         output = _python("-m", "tests.house.ways", name, place)
     return [str(file) for file in json.loads(output.splitlines()[-1])]
+
+
+def loaded_by_task() -> list[str]:
+    """Return the modules of the product that a process loads in which Spark runs one task."""
+    with tempfile.TemporaryDirectory() as place:
+        _plan_read(Path(place))
+        return _loaded(_READ, place)
 
 
 def _loaded(code: str, *arguments: str) -> list[str]:

@@ -166,7 +166,7 @@ def test_the_packages_work_out_of_a_zip(tmp_path: Path) -> None:
                 if path.is_file() and path.suffix != ".pyc":
                     packed.write(path, path.relative_to(ROOT))
     program = """
-import rmqsource, rmqsource.datasource, rmqsource.report.page
+import rmqsource, rmqsource.spark.store_format, rmqsource.report.page
 from rmqsource.demo.data import unpack_store
 from store_core.snapshot.store_snapshot import StoreSnapshot
 

@@ -12,7 +12,7 @@ from rmqsource.errors import DataLossError, SourceOptionError, StreamDataLossErr
 from rmqsource.live.errors import ClusterError, LiveDataLossError
 from rmqsource.live.live_follower import LiveFollower, Start
 from rmqsource.live.live_options import parse_live_options
-from rmqsource.live.live_source import RocketMQDataSource
+from rmqsource.spark.live_format import RocketMQDataSource
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.golden_store import golden
 from tests.rmqnet.scripted_cluster import wait_until

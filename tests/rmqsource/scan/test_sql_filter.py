@@ -8,9 +8,9 @@ import logging
 import pytest
 from pyspark.sql.types import StructType
 
-from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.errors import SourceOptionError
 from rmqsource.options.source_options import warn_of_ignored_input
+from rmqsource.spark.store_format import RocketMQStoreDataSource
 from store_core import SqlFilter
 from store_core.errors import IgnoredInputWarning
 from tests.golden_store import CLUSTER_NAMES, golden

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import rmqsource
-from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.options.source_options import parse_options
 from rmqsource.scan.read_columns import read_columns
 from rmqsource.sink import committing, task
@@ -22,6 +21,7 @@ from rmqsource.sink.local_host import local_address
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
+from rmqsource.spark.store_format import RocketMQStoreDataSource
 from rmqsource.transfer.copy_store import commits_begun
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.errors import StoreWriteError

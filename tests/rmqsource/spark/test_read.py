@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pyspark.sql.datasource import DataSourceRegistration
 
 import rmqsource
-from rmqsource.datasource import RocketMQStoreDataSource
 from rmqsource.schema import table_schema
+from rmqsource.spark.store_format import RocketMQStoreDataSource
 from rmqsource.spark_compat import _keeps_pushed_reads_apart
 from rmqsource.tables import TABLES
 from store_core import SqlFilter

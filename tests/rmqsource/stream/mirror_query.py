@@ -12,9 +12,9 @@ from rmqsource.sink.columns import resolve_sink_columns
 from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.prepared_write import plan_write
 from rmqsource.sink.task import stage_part
-from rmqsource.stream_writer import StoreStreamWriter
+from rmqsource.spark.store_format import StoreWrite
+from rmqsource.spark.writer import PartMessage, SparkStreamWriter
 from rmqsource.transfer.copy_store import COPIED_COLUMNS
-from rmqsource.writer import PartMessage
 from store_core.staged_commit.intent import Commit
 from tests.rmqsource.sink.killed_sink import SIZES
 from tests.rmqsource.stream.simulated_query import (
@@ -67,7 +67,7 @@ class MirrorQuery(SimulatedQuery):
             part = stage_part(batches, plan, partition_id)
             messages.append(pickle.loads(pickle.dumps(PartMessage(part, _QUERY_ID))))
         self._step(number, STAGED)
-        StoreStreamWriter(plan, self.schema).commit(messages, number)
+        SparkStreamWriter(StoreWrite(plan), self.schema).commit(messages, number)
 
 
 class Deaths:

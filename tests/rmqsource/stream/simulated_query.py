@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from rmqsource.datasource import RocketMQStoreDataSource
-from rmqsource.stream_reader import UnlimitedStreamReader
+from rmqsource.spark.store_format import RocketMQStoreDataSource
+from rmqsource.spark.stream_reader import UnlimitedStreamReader
 
 Row = dict[str, Any]
 

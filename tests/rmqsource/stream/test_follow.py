@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqsource import stream_reader
+from rmqsource.spark import stream_reader
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.rmqsource.reading import read_rows
 from tests.rmqsource.stream.growing_store import GrowingStore, bodies
@@ -30,7 +30,9 @@ def gets_limits(request, monkeypatch):
     """As on Spark 4.2 and later, and as on those before, which know no limits."""
     if request.param and not STREAM_READER_GETS_LIMITS:
         pytest.skip("this Spark knows no limits")
-    monkeypatch.setattr(stream_reader, "STREAM_READER_GETS_LIMITS", request.param)
+    if not request.param:
+        reader = stream_reader.UnlimitedStreamReader
+        monkeypatch.setattr(stream_reader, "STREAM_READER", reader)
     return request.param
 
 

@@ -8,10 +8,11 @@ import logging
 
 import pytest
 
-from rmqsource import stream_reader
 from rmqsource.errors import SourceOptionError, StreamDataLossError
 from rmqsource.options.source_options import parse_options
 from rmqsource.schema import resolve_projection, table_schema
+from rmqsource.spark.store_format import StoreStream
+from rmqsource.spark.stream_reader import UnlimitedStreamReader
 from rmqsource.stream.stream_offset import StreamOffset
 from tests.rmqsource.stream.growing_store import GrowingStore
 
@@ -87,7 +88,7 @@ def test_a_spark_that_knows_no_limits_refuses_them(name):
     options = streaming(**{name: "5"})
     projection = resolve_projection("messages", "FAILFAST", table_schema("messages", "FAILFAST"))
     with pytest.raises(SourceOptionError, match=f"'{name}': needs Spark 4.2; this is "):
-        stream_reader.UnlimitedStreamReader(options, projection)
+        UnlimitedStreamReader(StoreStream(options), projection)
 
 
 def test_a_spark_that_says_nothing_of_where_a_batch_starts(tmp_path):
@@ -99,7 +100,7 @@ def test_a_spark_that_says_nothing_of_where_a_batch_starts(tmp_path):
         for restart in (True, False, True, False):
             if restart:
                 options = parse_options({"path": str(growing.root)}, streaming=True)
-                reader = stream_reader.UnlimitedStreamReader(options, projection)
+                reader = UnlimitedStreamReader(StoreStream(options), projection)
             growing.put(7)
             end = reader.latestOffset()
             assert reader.latestOffset() == end
@@ -118,9 +119,8 @@ def test_losses_where_spark_says_nothing_of_where_a_batch_starts(tmp_path, caplo
 
     def reader_of(roots, **more):
         paths = json.dumps([str(root) for root in roots])
-        return stream_reader.UnlimitedStreamReader(
-            parse_options({"paths": paths, **more}, streaming=True), projection
-        )
+        options = parse_options({"paths": paths, **more}, streaming=True)
+        return UnlimitedStreamReader(StoreStream(options), projection)
 
     def lost(roots, start, words):
         reader = reader_of(roots)

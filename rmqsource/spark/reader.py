@@ -1,0 +1,61 @@
+"""The batch reader that Spark talks to: it asks the format for splits and columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from rmqsource.schema import arrow_schema
+from store_core.arrow import pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rmqsource.schema import Projection
+    from rmqsource.spark.formats import BatchRead
+    from store_core.arrow_types import Columns, RecordBatch, Schema
+
+
+class SplitPartition(InputPartition):
+    """A partition of Spark's: one split, or None for a whole table."""
+
+
+class SparkReader(DataSourceReader):
+    """Reads one table."""
+
+    def __init__(self, read: BatchRead, projection: Projection) -> None:
+        self._read, self._projection = read, projection
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan; Spark 4.0 calls this for every action, later ones once for a DataFrame."""
+        # Of an empty list Spark makes a partition of its own, which read() is then given.
+        return [SplitPartition(split) for split in self._read.splits() or [None]]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """Yield Arrow batches of the projection."""
+        columns = self._read.columns(partition.value, self._projection.columns)
+        yield from projected(columns, self._projection)
+
+
+class FilteringReader(SparkReader):
+    """A reader that takes Spark's filters; Spark refuses it unless pushdown is switched on."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        """Take what the read applies exactly; return the rest."""
+        return self._read.push_filters(filters)
+
+
+def projected(parts: Iterable[Columns], projection: Projection) -> Iterator[RecordBatch]:
+    """Yield record batches of exactly the schema that Spark expects."""
+    expected = arrow_schema(projection.spark_schema)
+    for columns in parts:
+        yield _as_batch(columns, projection.columns, expected)
+
+
+def _as_batch(columns: Columns, names: Sequence[str], expected: Schema) -> RecordBatch:
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip((columns[name] for name in names), expected)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=expected)
