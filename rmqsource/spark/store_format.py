@@ -141,7 +141,9 @@ class StoreWrite(PlannedWrite):
                     "Spark does not say which streaming query this is, so that nothing tells a "
                     "batch from its repetition; nothing was written"
                 )
-            application, version = f"streaming query {batch.query}", batch.number
+            application, version = None, None
+            if batch.query is not None:
+                application, version = f"streaming query {batch.query}", batch.number
         commit_parts(self._plan, parts, application=application, version=version)
 
     def abort(self, parts: list[StagedPart]) -> None:
