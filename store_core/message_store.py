@@ -26,8 +26,7 @@ from store_core.errors import (
 from store_core.files.store_directory import StoreDirectory
 from store_core.put.timer_rules import TimerRules, nobody_waits
 from store_core.read.store_queries import StoreQueries
-from store_core.recovery.store_files import OpenOptions, delete_files, open_store_files
-from store_core.services.open_store import Environment, OpenStore
+from store_core.services.environment import Environment
 from store_core.services.transaction_block import (
     PlainTransactions,
     TransactionBlock,
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from store_core.recovery.recovery import LogRecovery
     from store_core.results import AppendBatchResult, GetMessageResult, PutMessageResult
     from store_core.services.flush_services import Replication
-    from store_core.services.open_store import IsAwaited
+    from store_core.services.open_store import IsAwaited, OpenStore
     from store_core.services.reput_message import Dispatcher
     from store_core.services.transaction_block import TransactionEnds
     from store_core.tools.repair.rebuild_in_place import RebuiltQueues
@@ -249,6 +248,8 @@ class MessageStore(StoreQueries, ShuttingDown):
                 closing.destroy()
                 return
             require_writable(StoreDirectory(self.config.store_path_root_dir))
+            from store_core.recovery.store_files import delete_files  # noqa: PLC0415 (see `_load`)
+
             with StoreLock(self.config.store_path_root_dir) as lock:
                 delete_files(lock, self.config)
 
@@ -705,6 +706,10 @@ class MessageStore(StoreQueries, ShuttingDown):
         return FilterBitmaps(self._consumer_filters)
 
     def _load(self, cut: bool, progress: Progress | None) -> OpenStore:
+        # Half of all modules: programs that name a store, or its clock, need none of them.
+        from store_core.recovery.store_files import OpenOptions, open_store_files  # noqa: PLC0415
+        from store_core.services.open_store import OpenStore  # noqa: PLC0415
+
         options = OpenOptions(
             self._environment.clock,
             progress,

@@ -12,7 +12,7 @@ from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError
 from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
 from store_core.log.commit_log import commit_log_directories
-from store_core.services.disk_space import DiskSpace, disk_space
+from store_core.services.environment import DiskSpace, disk_space
 
 if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions

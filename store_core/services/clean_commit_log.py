@@ -6,10 +6,10 @@ Source: RocketMQ ``DefaultMessageStore.CleanCommitLogService`` (release 5.3.3).
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Callable, Protocol
 
-from store_core.services.disk_space import disk_ratio as used_share
+from store_core.services.environment import disk_ratio as used_share
+from store_core.services.environment import local_hour
 from store_core.services.service_thread import ServiceThread
 from store_core.state.running_flags import RunningFlag
 
@@ -27,11 +27,6 @@ _WARNING_BOUNDS = (0.35, 0.90)
 _FORCED_BOUNDS = (0.30, 0.85)
 _MOST_USED_BOUNDS = (0.10, 0.95)
 _HOUR_MS = 3_600_000
-
-
-def local_hour(now_ms: int) -> int:
-    """Return the hour of the day in the time zone of the process."""
-    return time.localtime(now_ms / 1000).tm_hour
 
 
 class CleanCommitLogService(ServiceThread):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
@@ -26,9 +25,7 @@ from store_core.services.clean_commit_log import (
     CleanCommitLogService,
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
-    local_hour,
 )
-from store_core.services.disk_space import disk_ratio
 from store_core.services.dispatchers import BuildIndexService, IndexDispatch, QueueDispatch
 from store_core.services.flush_services import (
     CheckpointService,
@@ -54,6 +51,7 @@ if TYPE_CHECKING:
     from store_core.put.timer_rules import TimerRules
     from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.recovery.store_files import StoreFiles
+    from store_core.services.environment import Environment
     from store_core.services.reput_message import Dispatcher
     from store_core.state.running_flags import RunningFlags
 
@@ -72,23 +70,6 @@ _REASONS = (
     (RunningFlag.FENCED, "the store is fenced: another master has taken over"),
     (RunningFlag.NOT_WRITEABLE, "the store was made not writeable"),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What the services see of the machine.
-
-    Attributes
-    ----------
-    clock
-        Returns ms since the epoch.
-    disk_ratio
-        Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
-    """
-
-    clock: Callable[[], int]
-    disk_ratio: Callable[[str], float] = disk_ratio
-    hour: Callable[[int], int] = local_hour
 
 
 class OpenStore:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from store_core import MessageStore
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from tests.store_core.crash.by_hand import (
     dispatch_all,
     nothing_forced,

@@ -8,7 +8,7 @@ import pytest
 
 from store_core import MessageStore, StoreConfigError
 from store_core.services import open_store
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.judge import judge
 from tests.store_core.crash.messages import config_of, make_batch, make_message, numbers_in

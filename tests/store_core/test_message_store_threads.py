@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from store_core import GetMessageStatus, Message, MessageStore
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from tests.store_core.crash.judge import assert_sound
 from tests.store_core.crash.messages import config_of, make_batch, make_message
 

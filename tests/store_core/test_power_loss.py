@@ -7,7 +7,7 @@ import random
 import pytest
 
 from store_core import MessageStore
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.crash.messages import config_of, make_batch, numbers_in
 from tests.store_core.crash.power_cuts import SETTINGS, cut_power

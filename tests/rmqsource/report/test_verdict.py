@@ -14,7 +14,7 @@ from rmqsource.explore.store_health import StoreStanding, store_standing
 from rmqsource.options.source_options import options_for
 from rmqsource.report.report_data import ReportData, collect
 from rmqsource.report.verdict import ACT, GOOD, LOOK, Judgement, verdict
-from store_core.services.disk_space import DiskSpace
+from store_core.services.environment import DiskSpace
 from tests.golden_store import golden
 
 DAY_MS = 86_400_000

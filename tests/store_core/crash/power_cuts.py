@@ -10,7 +10,7 @@ from typing import Any
 
 from store_core import MessageStore
 from store_core.errors import LogDamageError, StoreError, StoreFormatError
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from store_core.tools.repair.store_recovery import recover_store
 from tests.store_core.crash.by_hand import (
     dispatch_all,

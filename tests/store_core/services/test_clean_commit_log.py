@@ -15,8 +15,8 @@ from store_core.services.clean_commit_log import (
     CleanCommitLogService,
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
-    local_hour,
 )
+from store_core.services.environment import local_hour
 from store_core.state.running_flags import RunningFlag, RunningFlags
 
 HOUR = 3_600_000

@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from store_core.recovery.store_files import OpenOptions, open_store_files
-from store_core.services.open_store import Environment, OpenStore, _QueuesBehindLog
+from store_core.services.environment import Environment
+from store_core.services.open_store import OpenStore, _QueuesBehindLog
 from store_core.state.running_flags import RunningFlags
 from tests.store_core.crash.messages import config_of
 

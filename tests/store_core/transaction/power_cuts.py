@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from store_core import Message, MessageStore
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from store_core.transaction.transactional_message_service import TransactionalMessageService
 from store_core.transaction_forms import TransactionState
 from tests.store_core.crash.by_hand import (

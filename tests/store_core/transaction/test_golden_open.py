@@ -13,7 +13,7 @@ from store_core import (
 )
 from store_core.config.config_files import load_consumer_offsets
 from store_core.files.store_directory import StoreDirectory
-from store_core.services.open_store import Environment
+from store_core.services.environment import Environment
 from store_core.topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from store_core.transaction.open_halves import find_open_halves, read_ops
 from store_core.transaction_forms import half_facts

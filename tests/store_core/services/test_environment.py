@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from store_core.services.disk_space import disk_ratio
+from store_core.services.environment import disk_ratio
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How full the disk is that holds a directory.
+"""What services see of the machine: the clock, the hour, how full a disk is.
 
 Source: RocketMQ ``UtilAll.getDiskPartitionSpaceUsedPercent`` (release 5.3.3).
 """
@@ -6,7 +6,9 @@ Source: RocketMQ ``UtilAll.getDiskPartitionSpaceUsedPercent`` (release 5.3.3).
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+import time
+from dataclasses import dataclass
+from typing import Callable, NamedTuple
 
 UNKNOWN = -1.0
 
@@ -35,3 +37,25 @@ def disk_ratio(path: str) -> float:
     if found is None or found.entire <= 0:
         return UNKNOWN
     return -(-found.used * 100 // found.entire) / 100
+
+
+def local_hour(now_ms: int) -> int:
+    """Return the hour of the day in the time zone of the process."""
+    return time.localtime(now_ms / 1000).tm_hour
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What the services see of the machine; tests have others.
+
+    Attributes
+    ----------
+    clock
+        Returns ms since the epoch.
+    disk_ratio
+        Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
+    """
+
+    clock: Callable[[], int]
+    disk_ratio: Callable[[str], float] = disk_ratio
+    hour: Callable[[int], int] = local_hour
