@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-NOT_DAMAGE = "not_damage"
-"""Attribute of a log record that warns of something that is no damage of a store."""
-
 
 class StoreError(Exception):
     """Root of every error raised by ``store_core``."""

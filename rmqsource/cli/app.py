@@ -97,7 +97,7 @@ def salvage(
     damaged part. OUT appears when all is written, not before. Exit code 1 if something is lost.
     """
     with reporting() as said:
-        options = table_options("checkpoint", [path], source.config, source.option)
+        options = table_options("checkpoint", [path], source.config, source.option, said.damage)
         salvage_and_tell(options, out, view.display(), said)
 
 
@@ -111,7 +111,7 @@ def salvage_and_tell(options: "SourceOptions", out: str, display: Display, repor
         return
     config = config_to_write(options, report)
     with progress_bars() as bars:
-        done = SalvageOptions(clock=now_ms, progress=bars.step)
+        done = SalvageOptions(clock=now_ms, progress=bars.step, warn=report.damage)
         found = salvage_store(path, out, config, done)
     report.rows = found.records
     row = found.as_dict() if display.output is Format.json else salvage_row(found)
@@ -194,7 +194,7 @@ def info(
 ) -> None:
     """Show what a store is: state, log, queues, index, disk."""
     with reporting() as report:
-        options = table_options("checkpoint", path, source.config, source.option)
+        options = table_options("checkpoint", path, source.config, source.option, report.damage)
         display = view.display()
         writer = row_writer(display, Shape(FACTS))
         for snapshot in open_snapshots(options):
@@ -233,7 +233,7 @@ def topics(
     Rates are over the time from the store's first to its last message; growth compares the newer
     half of that time with the older one; retention is from the topic's oldest message on.
     """
-    with reporting(warnings_are_damage=cluster.namesrv is None) as report:
+    with reporting() as report:
         path = path or []
         if cluster.is_meant(path, source.config):
             from rmqsource.cli.cluster_reads import show_cluster_topics  # noqa: PLC0415 (on demand)
@@ -241,7 +241,7 @@ def topics(
             asked = cluster.live_options(source.option, {"topic": ("--topic", topic)}, "topics")
             show_cluster_topics(asked, view.display(), limit, report)
             return
-        options = table_options("topics", path, source.config, source.option, topic)
+        options = table_options("topics", path, source.config, source.option, report.damage, topic)
         show_topics(options, view.display(), limit, report)
         report.nothing("no topic")
         report.tell_missing(options)
@@ -288,7 +288,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     Bodies: a table shows text if they are UTF-8, else 0x and hex, both cut; with --id whole.
     JSON and CSV have the exact bytes in Base64 (body) and the text, if UTF-8 (body_text).
     """
-    with reporting(warnings_are_damage=cluster.namesrv is None) as report:
+    with reporting() as report:
         path = path or []
         display = view.display()
         is_cluster = cluster.is_meant(path, source.config)
@@ -304,7 +304,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
             asked = cluster.live_options(source.option, flags, defaults=defaults)
             show_cluster_messages(asked, wanted, display, most, report)
             return
-        options = source_options(path, source.option, flags)
+        options = source_options(path, source.option, flags, report.damage)
         show_messages(options, wanted, display, most, report)
 
 
@@ -328,7 +328,7 @@ def check(
     is damage or something to repair.
     """
     with reporting() as report:
-        options = table_options("checkpoint", path, source.config, source.option)
+        options = table_options("checkpoint", path, source.config, source.option, report.damage)
         for snapshot in open_snapshots(options):
             with snapshot:
                 check_and_tell(snapshot, view.display(), report)
@@ -356,8 +356,8 @@ def recover(
 
     Cuts what is no record after the end of the log, gives queues and index what they lack.
     """
-    with reporting(warnings_are_damage=False) as report:
-        options = table_options("checkpoint", [path], source.config, source.option)
+    with reporting() as report:
+        options = table_options("checkpoint", [path], source.config, source.option, report.damage)
         recover_and_tell(options, view.display(), report, dry_run=dry_run, cut=cut)
 
 
@@ -378,7 +378,7 @@ def index(
     The new files are written beside the old ones and then put in their place at once.
     """
     with reporting() as report:
-        options = table_options("checkpoint", [path], source.config, source.option)
+        options = table_options("checkpoint", [path], source.config, source.option, report.damage)
         rebuild_index(options, view.display(), report)
 
 
@@ -418,7 +418,7 @@ def queues(
     """
     accepted = Accepted(moved=accept_moved, lost=accept_lost)
     with reporting() as report:
-        options = table_options("checkpoint", [path], source.config, source.option)
+        options = table_options("checkpoint", [path], source.config, source.option, report.damage)
         rebuild_queues(options, view.display(), report, None if dry_run else accepted)
 
 

@@ -121,6 +121,7 @@ def rebuild_index(options: SourceOptions, display: Display, report: Report) -> N
             store_config(options),
             clock=now_ms,
             progress=partial(bars.step, "index"),
+            warn=report.damage,
         )
     _tell_gaps(rebuilt.gaps, report)
     row = {
@@ -151,7 +152,7 @@ def rebuild_queues(
     with progress_bars() as bars:
         progress = partial(bars.step, "queues")
         if accepted is None:
-            rebuilt = plan_queues(path, config, progress)
+            rebuilt = plan_queues(path, config, progress, report.damage)
         else:
             rebuilt = rebuild_queues_in_place(
                 path,
@@ -159,6 +160,7 @@ def rebuild_queues(
                 accept_moved=accepted.moved,
                 accept_lost=accepted.lost,
                 progress=progress,
+                warn=report.damage,
             )
     result = rebuilt.result
     _tell_gaps(result.gaps, report)

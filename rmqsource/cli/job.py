@@ -180,7 +180,7 @@ def export_messages(
     try:
         # Spark ends first: a task could still write.
         with new_directory(target) as place, spark_job("export", "exporting") as spark:
-            done = write_export(spark, options, place, file_format, partitions)
+            done = write_export(spark, options, place, file_format, partitions, report.damage)
     except OSError as err:
         raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
     report.rows = done.messages

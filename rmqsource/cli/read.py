@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from rmqsource.tables import TABLES
 from store_core.arrow import pa, pc
 from store_core.config.message_store_config import KEYS as CONFIG_KEYS
 from store_core.config.message_store_config import load_broker_config
-from store_core.errors import NOT_DAMAGE, StoreError
+from store_core.errors import StoreError
 from store_core.files.store_directory import utf8_path
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from rmqsource.damage import OnDamage
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Array, Columns
 
@@ -65,8 +67,10 @@ def check_for_spark(what: str, path: str | Path) -> None:
         ) from err
 
 
-def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> SourceOptions:
-    """Return the options of a read.
+def source_options(
+    paths: Sequence[str], extra: Sequence[str], flags: Flags, on_damage: OnDamage
+) -> SourceOptions:
+    """Return the options of a read, which tells of damage as given.
 
     Parameters
     ----------
@@ -88,8 +92,8 @@ def source_options(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> 
     _check_config(parsed.config)
     sql = sql_option(parsed)
     if sql is not None and sql.ignored:
-        logger.warning("--sql: %s", sql.ignored, extra={NOT_DAMAGE: True})
-    return parsed
+        logger.warning("--sql: %s", sql.ignored)
+    return replace(parsed, on_damage=on_damage)
 
 
 def _check_config(path: str | None) -> None:
@@ -112,6 +116,7 @@ def table_options(
     paths: Sequence[str],
     config: str | None,
     extra: Sequence[str],
+    on_damage: OnDamage,
     topic: Sequence[str] = (),
 ) -> SourceOptions:
     """Return the options of a table of metadata; selections that it does not know are refused."""
@@ -120,7 +125,7 @@ def table_options(
         "config": ("--config", config),
         "topic": ("--topic", list(topic)),
     }
-    return source_options(paths, extra, flags)
+    return source_options(paths, extra, flags, on_damage)
 
 
 def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> dict[str, str]:

@@ -24,7 +24,6 @@ from rmqsource.exit_codes import FOUND, GOOD, INTERRUPTED, NOT_DONE
 from rmqsource.live.errors import ClusterError
 from rmqsource.safe_text import printable
 from store_core.errors import (
-    NOT_DAMAGE,
     StoreConfigError,
     StoreError,
     StoreKindError,
@@ -128,16 +127,14 @@ def _bounded(text: str) -> str:
 
 
 class _Warnings(logging.Handler):
-    """Warnings of the packages speak of dropped or skipped data, or of what a repair does."""
+    """Shows what the packages warn of; anything in the process may, so it sets no exit code."""
 
-    def __init__(self, report: Report, *, are_damage: bool) -> None:
+    def __init__(self, report: Report) -> None:
         super().__init__(logging.WARNING)
-        self._report, self._are_damage = report, are_damage
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
-        is_damage = self._are_damage and not hasattr(record, NOT_DAMAGE)
-        tell = self._report.damage if is_damage else self._report.note
-        tell(record.getMessage())
+        self._report.note(record.getMessage())
 
 
 class ProgressBars:
@@ -200,10 +197,10 @@ def shown_progress(*columns: Any, terminal: Any = None) -> Any:
 
 
 @contextmanager
-def reporting(*, warnings_are_damage: bool = True) -> Iterator[Report]:
-    """Turn errors and warnings into lines on standard error and the exit code."""
+def reporting() -> Iterator[Report]:
+    """Turn errors into lines on standard error and the exit code, warnings into lines alone."""
     report = Report()
-    handler = _Warnings(report, are_damage=warnings_are_damage)
+    handler = _Warnings(report)
     loggers = [logging.getLogger(name) for name in ("rmqnet", "rmqsource", "store_core")]
     for logger in loggers:
         logger.addHandler(handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
+    from rmqsource.damage import OnDamage
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Columns
     from store_core.snapshot.store_snapshot import StoreSnapshot
@@ -62,7 +62,6 @@ _COLUMNS = (
     *("keys", "tags", "properties", "sys_flag", "body_crc", "reconsume_times"),
     *("born_timestamp", "store_timestamp", "born_host", "prepared_transaction_offset", "store"),
 )
-logger = logging.getLogger(__name__)
 _INTERNAL = frozenset(
     {SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, OP_TOPIC, DATABASE_OP_TOPIC, DISCARD_TOPIC}
 )
@@ -104,7 +103,7 @@ def trace(
     if options.topics is not None:
         lives = {k: r for k, r in lives.items() if _topic_of(r) in options.topics}
     ended = _rollbacks(options, lives.values())
-    groups = ConsumerGroups()
+    groups = ConsumerGroups(options.on_damage)
     told = [_tell(records, ended, groups) for records in lives.values()]
     return sorted(told, key=lambda life: (life.events[0].at_ms, life.unique_key or ""))
 
@@ -304,7 +303,8 @@ class Standing(NamedTuple):
 class ConsumerGroups:
     """Offsets that the brokers of some stores noted; each store's file is read once."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_damage: OnDamage) -> None:
+        self._on_damage = on_damage
         self._by_store: dict[str, dict[tuple[str, int], list[tuple[str, int]]]] = {}
 
     def standing(self, store: str, topic: str, queue_id: int, queue_offset: int) -> Standing:
@@ -323,7 +323,7 @@ class ConsumerGroups:
                 store_kind(directory).require_config_files("consumer offsets cannot be read")
                 offsets = load_consumer_offsets(directory, is_needed=True)
             except StoreError as err:
-                logger.warning("consumer groups of %s are not told: %s", store, err)
+                self._on_damage(f"consumer groups of {store} are not told: {err}")
                 offsets = {}
             for (group, topic), queues in sorted(offsets.items()):
                 for queue_id, offset in queues.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -20,14 +19,13 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
 
-logger = logging.getLogger(__name__)
 _FAILFAST = "FAILFAST"
 _T = TypeVar("_T")
 
 
 @contextmanager
 def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
-    """Leave the block with a warning where it meets damage; in mode ``FAILFAST`` with the error."""
+    """Leave the block, and tell, where it meets damage; in mode ``FAILFAST`` with the error."""
     try:
         yield
     except FileVanishedError:  # no damage: whoever reads the table opens the store again
@@ -35,7 +33,7 @@ def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
     except (CorruptRecordError, StoreFormatError, StoreKindError, StoreReadError) as err:
         if options.mode == _FAILFAST:
             raise
-        logger.warning("%s is skipped: %s", what, err)
+        options.on_damage(f"{what} is skipped: {err}")
 
 
 def until_damage(parts: Iterator[_T], what: str, options: SourceOptions) -> Iterator[_T]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqsource.damage import log_damage
 from rmqsource.errors import SourceOptionError
 from rmqsource.options.offsets import (
     check_batch_start,
@@ -55,6 +56,7 @@ from store_core.files.store_directory import utf8_path
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from rmqsource.damage import OnDamage
     from rmqsource.options.offsets import OffsetBound
     from rmqsource.options.where import Comparison
     from store_core.filter.sql_filter import SqlFilter
@@ -71,7 +73,7 @@ _file_size = partial(parse_bytes, high=INT32_MAX)  # RocketMQ keeps file sizes i
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of one read, checked; plain values only, so that it can be pickled.
+    """Options of one read, checked; what Spark gets of them can be pickled.
 
     None means "not given". Lists hold distinct items in the order given.
     """
@@ -219,6 +221,10 @@ class SourceOptions:
     """Given sizes and places of the store, under RocketMQ's own keys."""
     working_directory: str = ""
     """That relative paths start at, of the process that planned; empty: of this one."""
+    on_damage: OnDamage = log_damage
+    """Told of what is left out where ``mode`` lets a read go on; those of Spark log it."""
+    drops_are_told: bool = False
+    """What a split left out was told before, by another read of the same places."""
 
 
 STORE_OPTIONS = (

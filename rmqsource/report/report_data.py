@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -13,7 +12,6 @@ from rmqsource.explore.store_health import StoreStanding, store_standing
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions
-from rmqsource.scan import message_batches
 from rmqsource.scan.read_columns import no_progress
 from rmqsource.scan.store_versions import make_token, open_snapshots
 from rmqsource.tables import TABLES
@@ -123,8 +121,7 @@ def collect(
     options = replace(options, snapshot=options.snapshot or make_token(options))
     counts = survey(options, progress)
     held = _Held(options, counts)
-    with held.gaps_told():
-        return _collected(options, counts, held)
+    return _collected(replace(options, drops_are_told=held.is_whole), counts, held)
 
 
 def _collected(options: SourceOptions, counts: Survey, held: _Held) -> ReportData:
@@ -181,29 +178,14 @@ class _Held:
 
     def __init__(self, options: SourceOptions, counts: Survey) -> None:
         everything = SourceOptions(options.paths)
-        self._is_whole = all(
+        self.is_whole = all(
             getattr(options, name) == getattr(everything, name) for name in _SELECTING
         )
         self._topics = tuple(set(counts.queues["topic"].to_pylist()))
 
-    @contextmanager
-    def gaps_told(self) -> Iterator[None]:
-        """Keep later passes from telling of damaged places which the survey has listed."""
-        if self._is_whole:
-            message_batches.logger.addFilter(_never)
-        try:
-            yield
-        finally:
-            message_batches.logger.removeFilter(_never)
-
     def any_of(self, prefix: str) -> bool:
         """Return whether a topic that begins so may hold a message."""
-        return not self._is_whole or any(topic.startswith(prefix) for topic in self._topics)
-
-
-def _never(record: object) -> bool:
-    del record
-    return False
+        return not self.is_whole or any(topic.startswith(prefix) for topic in self._topics)
 
 
 class _DeadLetters:

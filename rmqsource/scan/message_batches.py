@@ -25,7 +25,6 @@ from store_core.codec.compression import CorruptBodyError, inflate
 from store_core.codec.inner_columns import UnwrappedColumns, cut_rows, holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.record_crcs import BadBody, body_crc_failures
-from store_core.errors import NOT_DAMAGE
 from store_core.layout.message import COMPRESSED_FLAG
 from store_core.log.log_scan import Gap, LogSlice
 from store_core.read.key_match import is_any_of, text_set
@@ -241,13 +240,13 @@ class MessageBatches:
         }
 
     def report(self) -> None:
-        """Log what was dropped."""
+        """Tell what was dropped, unless that was told before."""
+        if self.request.drops_are_told:
+            return
         if self._dropped:
-            logger.warning(
-                "store %s: dropped %d damaged places, %d bytes",
-                self.store,
-                self._dropped,
-                self._dropped_bytes,
+            self.request.on_damage(
+                f"store {self.store}: dropped {self._dropped} damaged places, "
+                f"{self._dropped_bytes} bytes"
             )
         if self._failed:
             logger.warning(
@@ -255,7 +254,6 @@ class MessageBatches:
                 self.store,
                 self._failed,
                 self._first_failure,
-                extra={NOT_DAMAGE: True},
             )
 
 

@@ -5,7 +5,6 @@ No Spark here. Errors and rows of damage are decided in one place, from ``mode``
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from pathlib import Path
 from socket import gethostname
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Columns
     from store_core.files.byte_source import ByteSource
     from store_core.queue.compaction_log import CompactionLog
-
-logger = logging.getLogger(__name__)
 
 _MOST_FETCHED_BYTES = 32 << 20
 _NO_RECORD = "a consume queue unit or index entry points here, but there is no valid record"
@@ -207,4 +204,4 @@ def _tell_lost(
 ) -> None:
     if batches.request.fail_on_data_loss:
         raise DataLossError(directory.uri, reason) from cause
-    logger.warning("%s; skipped", reason)
+    batches.request.on_damage(f"{reason}; skipped")

@@ -5,7 +5,6 @@ Pure but for reading the store: no Spark here.
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     from store_core.log.log_scan import LogSlice
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
-logger = logging.getLogger(__name__)
 _SCANNED_AT_ONCE = 1 << 20
 """A batch of a stream with no more bytes is scanned: looking into queues would take longer."""
 _MOST_NAMED = 10
@@ -154,7 +152,7 @@ def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
 def _check_log_end(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
-    """Raise, or warn, where messages after the end of the log are lost that may be asked for."""
+    """Raise, or tell, where messages after the end of the log are lost that may be asked for."""
     lost, store = snapshot.evident_lost_end, snapshot.directory.uri
     if predicate.is_empty or lost is None:
         return
@@ -168,7 +166,7 @@ def _check_log_end(
         segment = snapshot.log.segments.segments[-1]
         position = lost.end_offset - segment.from_offset
         raise DamagedStoreError(store, segment.path, max(position, 0), str(lost))
-    logger.warning("store %s: %s", store, lost)
+    options.on_damage(f"store {store}: {lost}")
 
 
 def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> None:
@@ -315,12 +313,12 @@ def _forced(
 def _refuse_lost_queues(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
-    """Raise, or warn, where queues that are to be read as they are lack messages of the log."""
+    """Raise, or tell, where queues that are to be read as they are lack messages of the log."""
     lost = lost_queues(snapshot, predicate)
     if lost and options.mode == "FAILFAST":
         raise UnprovedError(f"{lost[0]}: it lost units of messages that are in the log")
     for text in lost[:_MOST_NAMED]:
-        logger.warning("store %s: %s: messages of it may be left out", snapshot.directory.uri, text)
+        options.on_damage(f"store {snapshot.directory.uri}: {text}: messages of it may be left out")
 
 
 def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:

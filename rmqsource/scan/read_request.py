@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from rmqsource.scan.splits import COMMIT_LOG, COMPACTION
 
 if TYPE_CHECKING:
+    from rmqsource.damage import OnDamage
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.predicate import ScanPredicate
 
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """Plain values only, so that it travels between processes."""
+    """Travels between processes, as long as ``on_damage`` is a function of a module."""
 
     predicate: ScanPredicate
     columns: tuple[str, ...]
@@ -29,6 +30,8 @@ class ReadRequest:
     fail_on_data_loss: bool
     undispatched: bool
     """Return records that RocketMQ never dispatches too."""
+    on_damage: OnDamage
+    drops_are_told: bool
 
     @classmethod
     def of(
@@ -47,4 +50,6 @@ class ReadRequest:
             max_decoded_bytes=options.max_decoded_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
             undispatched=options.access in (COMMIT_LOG, COMPACTION),
+            on_damage=options.on_damage,
+            drops_are_told=options.drops_are_told,
         )

@@ -18,6 +18,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
+from rmqsource.damage import log_damage
 from rmqsource.options.source_options import parse_options
 from rmqsource.scan.message_reader import read_split
 from rmqsource.scan.predicate import from_options
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from rmqsource.damage import OnDamage
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.splits import Split
     from store_core.arrow_types import Columns, RecordBatch, Schema, Table
@@ -96,10 +98,12 @@ def write_export(
     target: Path,
     file_format: str,
     partition_by: Sequence[str] = (),
+    on_damage: OnDamage = log_damage,
 ) -> Exported:
     """Write what `read_for_export` returns, as `export` does, but not wholly or not at all."""
     if file_format == "parquet" and not partition_by:
-        return write_parquet(spark, parse_options(dict(options)), _export_schema(), target)
+        parsed = parse_options(dict(options))
+        return write_parquet(spark, parsed, _export_schema(), target, on_damage)
     counts = Observation()
     _write(_read_with_damage(spark, options, counts), target, file_format, partition_by)
     rows, gaps = (int(counts.get[name] or 0) for name in ("rows", "gaps"))
@@ -228,7 +232,11 @@ class Exported(NamedTuple):
 
 
 def write_parquet(
-    spark: SparkSession, options: SourceOptions, schema: StructType, target: Path
+    spark: SparkSession,
+    options: SourceOptions,
+    schema: StructType,
+    target: Path,
+    on_damage: OnDamage = log_damage,
 ) -> Exported:
     """Write the messages that the options select, a file for each split."""
     predicate = from_options(options)
@@ -236,7 +244,8 @@ def write_parquet(
     if options.mode != "FAILFAST":
         options, damage = replace(options, mode="PERMISSIVE"), (CORRUPT_RECORD.name,)
     request = ReadRequest.of(options, predicate, (*schema.names, *damage))
-    splits = [split for plan in plan_read(options, predicate) for split in plan.splits]
+    plans = plan_read(replace(options, on_damage=on_damage), predicate)  # tasks log theirs
+    splits = [split for plan in plans for split in plan.splits]
     fields = arrow_schema(schema)
     target.mkdir(parents=True)
     if not splits:

@@ -25,7 +25,7 @@ from store_core.config.lenient_json import (
     json_text,
     json_whole_number,
 )
-from store_core.errors import NOT_DAMAGE, StoreError, StoreFormatError, StorePermissionError
+from store_core.errors import StoreError, StoreFormatError, StorePermissionError
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import CONFIG_DIR
 
@@ -214,7 +214,7 @@ def load_config_file(
 
 
 def _warn_unread(err: Exception) -> None:
-    logger.warning("%s; it counts as missing here", err, extra={NOT_DAMAGE: True})
+    logger.warning("%s; it counts as missing here", err)
 
 
 def find_config_file(
@@ -440,7 +440,7 @@ def warn_of_static_topics(directory: StoreDirectory) -> None:
     """Log that offsets of static topics are not those that consumers see, where there are some."""
     note = static_topics_note(static_topics(directory))
     if note:
-        logger.warning("%s", note, extra={NOT_DAMAGE: True})
+        logger.warning("%s", note)
 
 
 def _static_names(data: dict[str, Any]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from store_core.config.config_files import (
 )
 from store_core.config.data_version import parse_data_version
 from store_core.config.lenient_json import decode_lenient_json, json_number_or_default, json_object
-from store_core.errors import NOT_DAMAGE, StoreFormatError
+from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.regular_file import read_file
 from store_core.layout.store_paths import CONFIG_DIR
@@ -319,7 +319,7 @@ def _load_or_set_aside(path: Path) -> tuple[dict[str, Any], Path]:
         return _read(path)
     except StoreFormatError as err:
         kept = set_aside(str(path))
-        logger.warning("%s; it is made anew, and kept as %s", err, kept, extra={NOT_DAMAGE: True})
+        logger.warning("%s; it is made anew, and kept as %s", err, kept)
         return {}, path
 
 

@@ -20,7 +20,7 @@ from store_core.config.config_checks import (
     shortened,
 )
 from store_core.config.rocketmq_keys import BROKER_KEYS, STORE_KEYS, java_type
-from store_core.errors import NOT_DAMAGE, StoreConfigError
+from store_core.errors import StoreConfigError
 from store_core.files.store_directory import local_path
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
@@ -481,7 +481,7 @@ def _java_number(key: str, text: str, bits: int) -> int:
 @lru_cache(maxsize=1000)
 def _say(text: str) -> None:
     """Warn, of the same thing once: a file is read several times."""
-    logger.warning(text, extra={NOT_DAMAGE: True})
+    logger.warning(text)
 
 
 def config_key_names() -> tuple[str, ...]:

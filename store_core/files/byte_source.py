@@ -19,7 +19,7 @@ from store_core.errors import (
     StorePermissionError,
     StoreReadError,
 )
-from store_core.files.regular_file import open_to_read
+from store_core.files.regular_file import missing_directory, open_to_read
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
@@ -34,11 +34,14 @@ _CHUNK_BYTES = 4 << 20
 def read_error(err: OSError, path: str) -> StoreReadError:
     """Return the store's error for what the operating system said about ``path``."""
     kind: type[StoreReadError] = StoreReadError
+    reason = err.strerror or str(err) or type(err).__name__
     if isinstance(err, PermissionError):
         kind = StorePermissionError
     elif isinstance(err, FileNotFoundError):
         kind = FileVanishedError
-    return kind(err.strerror or str(err) or type(err).__name__, path)
+        gone = missing_directory(path)
+        reason += f": {gone} does not exist any more" if gone else ""
+    return kind(reason, path)
 
 
 class ByteSource(Closing, ABC):

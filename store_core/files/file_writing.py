@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.files.regular_file import open_to_read, open_to_write
+from store_core.files.regular_file import missing_directory, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,9 @@ def write_error(err: OSError, path: str) -> StoreWriteError:
     """Return the store's error for what the operating system said about ``path``."""
     reason = err.strerror or str(err) or type(err).__name__
     advice = _ADVICE.get(err.errno or 0)
+    gone = missing_directory(path) if err.errno == errno.ENOENT else ""
+    if gone:
+        advice = f"bring the directory back, {gone} does not exist any more (is its disk mounted?)"
     return StoreWriteError(f"{reason}: {advice}" if advice else reason, path)
 
 

@@ -29,6 +29,11 @@ SMALL_FILE_BYTES = 512 << 20
 """Most that is read at once of a file such as ``topics.json``: many times what brokers write."""
 
 
+def missing_directory(path: str) -> str:
+    """Return the topmost directory above a path that is not there; empty: all of them are."""
+    return next((str(above) for above in reversed(Path(path).parents) if not above.is_dir()), "")
+
+
 def open_to_read(path: str) -> int:
     """Open a regular file, also behind a link, and return its descriptor.
 

@@ -63,6 +63,8 @@ class ConsumeQueueStore:
         when the store was loaded.
     filter_bitmaps
         Gives the filter bitmaps of extension units; None: there are none.
+    warn
+        Told of a queue that can have no directory, with each batch of its records.
 
     Attributes
     ----------
@@ -77,9 +79,11 @@ class ConsumeQueueStore:
         *,
         is_batch_topic: Callable[[str], bool] | None = None,
         filter_bitmaps: FilterBitmapsOf | None = None,
+        warn: Callable[[str], None] = logger.warning,
     ) -> None:
         self.directory = StoreDirectory(root)
         self.refused: dict[QueueKey, int] = {}
+        self._warn = warn
         self._config = config
         self.filter_bitmaps = filter_bitmaps if config.enable_consume_queue_ext else None
         self._sizes = queue_file_sizes(self.directory, config)
@@ -159,7 +163,7 @@ class ConsumeQueueStore:
                 found.append((key, rows))
             else:
                 self.refused[key] = self.refused.get(key, 0) + len(rows)
-                logger.warning("no directory can be made for queue %d of topic %r", queue_id, topic)
+                self._warn(f"no directory can be made for queue {queue_id} of topic {topic!r}")
         return found
 
     @contextmanager

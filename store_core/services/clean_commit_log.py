@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Callable, Protocol
 
 from store_core.services.environment import disk_ratio as used_share
-from store_core.services.environment import local_hour
+from store_core.services.environment import is_gone, local_hour
 from store_core.services.service_thread import ServiceThread
 from store_core.state.running_flags import RunningFlag
 
@@ -39,6 +39,10 @@ class CleanCommitLogService(ServiceThread):
 
     A segment that is being read waits for ``destroyMapedFileIntervalForcibly`` at most, the ones
     after it too; every ``redeleteHangedFileInterval`` it is looked at, whatever the hour.
+
+    A directory that is not there any more is not full: nothing is deleted for it, no new segment
+    makes it again, and puts are refused while none is left for the log, or that of the queues is
+    gone.
     ``replicasPerDiskPartition`` is not known here.
 
     Parameters
@@ -66,6 +70,8 @@ class CleanCommitLogService(ServiceThread):
         self._warning = _clamp(config.disk_space_warning_level_ratio / 100, _WARNING_BOUNDS)
         self._forced = _clamp(config.disk_space_clean_forcibly_ratio / 100, _FORCED_BOUNDS)
         self._manual_runs = 0
+        self._gone: frozenset[str] = frozenset()
+        flags.gone = ""
         self._looked_at = clock()  # for a segment that waits
 
     def execute_delete_files_manually(self) -> None:
@@ -106,15 +112,39 @@ class CleanCommitLogService(ServiceThread):
     def _look_at_space(self) -> tuple[bool, bool]:
         """Set flags and full directories; return whether to delete for space, and of any age."""
         ratios = {path: self._disk_ratio(path) for path in self._log.directories}
-        self._log.full_directories = frozenset(p for p, r in ratios.items() if r > self._forced)
-        log_ratio = min(ratios.values())
+        queue_ratio = self._disk_ratio(self._queue_directory)
+        gone = self._look_for_directories({**ratios, self._queue_directory: queue_ratio})
+        self._log.full_directories = frozenset(
+            path for path, ratio in ratios.items() if ratio > self._forced or path in gone
+        )
+        if self._flags.gone:
+            return False, False
+        log_ratio = min(ratio for path, ratio in ratios.items() if path not in gone)
         if self._check_level(log_ratio, RunningFlag.DISK_FULL):
             return True, True
-        queue_ratio = self._disk_ratio(self._queue_directory)
         if self._check_level(queue_ratio, RunningFlag.LOGIC_DISK_FULL):
             return True, True
         most = _clamp(self._config.disk_max_used_space_ratio / 100, _MOST_USED_BOUNDS)
         return not (0 <= log_ratio <= most and 0 <= queue_ratio <= most), False
+
+    def _look_for_directories(self, ratios: dict[str, float]) -> frozenset[str]:
+        """Return the directories that are gone, say so of each once, and refuse puts or not."""
+        gone = frozenset(p for p, r in ratios.items() if r < 0 and is_gone(p))
+        for path in sorted(gone - self._gone):
+            logger.error("%s", self._gone_text(path))
+        for path in sorted(self._gone - gone):
+            logger.info("%s is there again", path)
+        self._gone = gone
+        needed = [self._queue_directory]
+        if gone.issuperset(self._log.directories):
+            needed = [*self._log.directories, *needed]
+        self._flags.gone = next((self._gone_text(p) for p in needed if p in gone), "")
+        return gone
+
+    def _gone_text(self, path: str) -> str:
+        is_log = path in self._log.directories
+        what = "storePathCommitLog" if is_log else "the directory of the queues"
+        return f"{what} {path} does not exist any more: bring it back (is its disk mounted?)"
 
     def _check_level(self, ratio: float, flag: RunningFlag) -> bool:
         """Return whether a disk is above the forced level; the flag has two levels, to be calm."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable, NamedTuple
 
 UNKNOWN = -1.0
@@ -29,6 +30,17 @@ def disk_space(path: str) -> DiskSpace | None:
     used = found.f_blocks - found.f_bfree
     entire = used + found.f_bavail  # blocks that are kept for root do not count
     return DiskSpace(used * found.f_frsize, entire * found.f_frsize)
+
+
+def is_gone(path: str) -> bool:
+    """Return whether nothing is at a path, as far as this user can see."""
+    try:
+        Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def disk_ratio(path: str) -> float:

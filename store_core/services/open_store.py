@@ -413,6 +413,8 @@ class OpenStore:
             return "the store was shut down" if self._was_started else "start() the store first"
         if self.config.is_slave:
             return "brokerRole is SLAVE: messages come from the master only"
+        if self.flags.gone:
+            return self.flags.gone
         for flag, reason in _REASONS:
             if flag in flags:
                 return reason

@@ -47,6 +47,8 @@ class RunningFlags:
         self._flags = 0
         self.write_error: Exception | None = None
         """Why queues or the index could not be written, the last time that they could not."""
+        self.gone = ""
+        """Which directory is not there any more, so that nothing is put; empty: all of them are."""
         self._lock = threading.Lock()
 
     @property
@@ -62,7 +64,7 @@ class RunningFlags:
     @property
     def is_writeable(self) -> bool:
         """Messages may be put."""
-        return not self._flags & _NO_PUT
+        return not self._flags & _NO_PUT and not self.gone
 
     @property
     def is_cq_writeable(self) -> bool:

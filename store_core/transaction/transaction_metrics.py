@@ -18,7 +18,6 @@ from store_core.config.lenient_json import (
     json_number_or_default,
     json_object,
 )
-from store_core.errors import NOT_DAMAGE
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.regular_file import read_file
 from store_core.layout.store_paths import CONFIG_DIR
@@ -57,7 +56,7 @@ class TransactionMetrics:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as err:
-                logger.warning("%s is not used: %s", path, err, extra={NOT_DAMAGE: True})
+                logger.warning("%s is not used: %s", path, err)
                 continue
             return
 

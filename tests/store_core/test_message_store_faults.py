@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from store_core import MessageStore, StoreWriteError
+from store_core import MessageStore, StoreNotFoundError, StoreWriteError
+from store_core.snapshot.read_only_store import ReadOnlyStore
 from store_core.state.running_flags import RunningFlag
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.judge import judge
@@ -209,10 +211,39 @@ def test_log_directory_that_vanishes(store, tmp_path):
     refused = store.put_message(make_message(11))
     assert refused.status.name == "SERVICE_NOT_AVAILABLE"
     assert "somebody deleted it while it was in use: bring the directory back" in refused.reason
+    assert f"{log} does not exist any more" in refused.reason
     store.shutdown()
     assert (tmp_path / "store" / "abort").exists()
     shutil.copytree(tmp_path / "kept", log)
     assert judged(store, numbers)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_store_that_vanishes_is_not_called_full(tmp_path, caplog, flushed):
+    """Whoever puts, flushes, reads or stops hears which directory it is."""
+    root = tmp_path / "store"
+    with without_threads():
+        store = MessageStore(config_of(root))
+        store.load()
+        store.start()
+        put(store, range(10))
+        dispatch_all(store)
+        reader = ReadOnlyStore(config_of(root))
+        if not flushed:
+            store.put_message(make_message(10))
+        shutil.rmtree(root)
+        store.services.clean_commit_log.run_once()
+        refused = store.put_message(make_message(11))
+        assert refused.status.name == "SERVICE_NOT_AVAILABLE"
+        log = f"storePathCommitLog {root / 'commitlog'} does not exist any more"
+        assert refused.reason.startswith(log)
+        assert log in caplog.text
+        assert not re.search(r"\bfull\b", caplog.text + refused.reason)
+        with pytest.raises(StoreNotFoundError, match=f"{root}: does not exist"):
+            reader.look()
+        reader.close()
+        with pytest.raises(StoreWriteError, match=f"{root}.*: bring the directory back"):
+            store.shutdown()
 
 
 def test_queue_directory_that_vanishes(store, tmp_path):

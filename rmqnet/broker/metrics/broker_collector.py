@@ -7,7 +7,6 @@ Source: RocketMQ ``BrokerMetricsConstant``, ``BrokerMetricsManager``,
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +19,7 @@ from prometheus_client.core import (
 from rmqnet.broker.metrics.traffic import SIZE_LIMITS, is_retry_or_dlq
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from store_core.message_store import MessageStore
+from store_core.services.environment import disk_space
 from store_core.topics import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 
 if TYPE_CHECKING:
@@ -178,10 +178,10 @@ class BrokerCollector:
 
     def _storage(self) -> Iterator[Metric]:
         broker, store = self._broker, self._broker.store
-        usage = shutil.disk_usage(broker.topics.root)
-        figures = {
-            "rocketmq_storage_size": ("Bytes of the disk that are taken", usage.used),
-        }
+        figures: dict[str, tuple[str, int]] = {}
+        space = disk_space(broker.topics.root)
+        if space is not None:  # else the store is gone
+            figures["rocketmq_storage_size"] = ("Bytes of the disk that are taken", space.used)
         if isinstance(store, MessageStore):
             figures["rocketmq_storage_flush_behind_bytes"] = (
                 "Bytes of the log that are not forced to the disk",

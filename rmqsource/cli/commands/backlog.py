@@ -135,7 +135,7 @@ def lag(
     consumed is than the newest of the queue. --fail-above looks at each group and topic: messages
     over all queues, or the longest time; and an offset outside of its queue is always an alert.
     """
-    with reporting(warnings_are_damage=cluster.namesrv is None) as said:
+    with reporting() as said:
         most, limited = count_or_span(fail_above), view.limit(limit)
         shown = _Shown(view.display(), limited, listed("--group", group), most)
         path = path or []
@@ -149,7 +149,9 @@ def lag(
             shape = _LAG._replace(shown=(*_LAG.shown, "store")) if several else _LAG
             _show_lag(table, shape, shown, said)
             return
-        options = table_options("consumer_offsets", path, source.config, source.option, topic)
+        options = table_options(
+            "consumer_offsets", path, source.config, source.option, said.damage, topic
+        )
         table = whole_table("consumer_offsets", options)
         _show_lag(table, for_stores(_LAG, options), shown, said)
         said.tell_missing(options)
@@ -217,7 +219,7 @@ def groups(
     """
     with reporting() as said:
         display, wanted = view.display(), listed("--group", group)
-        options = table_options("consumer_offsets", path, source.config, source.option)
+        options = table_options("consumer_offsets", path, source.config, source.option, said.damage)
         table = group_standing(options)
         tell_unknown(wanted, table["group"], "consumer group", said)
         rows = only(table, "group", wanted)
@@ -248,7 +250,7 @@ def dlq(
         most, display = count(fail_above), view.display()
         groups = listed("--group", group)
         flags = SelectionFlags(since=since, until=until).flags(source.config, view.clock())
-        options = source_options(path, source.option, flags)
+        options = source_options(path, source.option, flags, said.damage)
         shape = for_stores(_DEAD, options)
         shape.chosen(display)  # tells of a wrong column before the log is read
         _show_dead(options, groups, (shape, display, view.limit(limit)), most, said)
@@ -356,7 +358,7 @@ def _show_waiting(asked: _Waiting, path: Paths, source: Source, view: View) -> N
     with reporting() as said:
         most, display, clock = count_or_span(asked.fail_above), view.display(), view.clock()
         now = clock.now if asked.at is None else clock.instant_ms("--at", asked.at)
-        options = table_options(asked.table, path, source.config, source.option)
+        options = table_options(asked.table, path, source.config, source.option, said.damage)
         table = _with_overdue(whole_table(asked.table, options), now)
         if not asked.everything:
             table = only(table, "state", [_PENDING])
@@ -404,7 +406,7 @@ def transactions(
     """
     with reporting() as said:
         most, display = count(fail_above), view.display()
-        options = table_options("transactions", path, source.config, source.option)
+        options = table_options("transactions", path, source.config, source.option, said.damage)
         table = whole_table("transactions", options)
         wanted = [] if everything else [_PENDING, _GIVEN_UP, _UNKNOWN]
         keys = (("store_timestamp", "descending"), ("half_commit_log_offset", "descending"))

@@ -107,7 +107,7 @@ def trace(
             raise WrongUseError("trace: give --key or --id")
         keys, ids = listed("--key", key), listed("--id", message_id)
         flags = SelectionFlags(topic).flags(source.config, view.clock())
-        options = source_options(path, source.option, flags)
+        options = source_options(path, source.option, flags, said.damage)
         display = view.display()
         lives = find_lives(options, keys=keys, ids=ids)
         show_lives(lives, display, said)
@@ -141,7 +141,7 @@ def report(
     with reporting() as said, progress_bars() as progress:
         chosen = SelectionFlags(topic, since=since, until=until)
         flags = {**chosen.flags(source.config, clock_of(tz)), **checking_bodies(source.option)}
-        options = source_options(path, source.option, flags)
+        options = source_options(path, source.option, flags, said.damage)
         write_report(options, out, output.value, progress, said)
 
 
@@ -174,7 +174,7 @@ def export(
         flags = selection.flags(source.config, clock_of(tz))
         flags.update(checking_bodies(source.option))
         # Tells what is wrong before Spark starts.
-        options = source_options(path, source.option, flags)
+        options = source_options(path, source.option, flags, said.damage)
         partitions = checked_partitions(listed("--partition-by", partition_by))
         check_target(out)
         said.tell_missing(options)
@@ -210,7 +210,7 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
             topic, tag=tag, since=since, until=until, sql=sql, sql_dialect=sql_dialect
         )
         flags = {**chosen.flags(source.config, view.clock()), **checking_bodies(source.option)}
-        sides = [source_options([path], source.option, flags) for path in (a, b)]
+        sides = [source_options([path], source.option, flags, said.damage) for path in (a, b)]
         display = view.display()
         found = compare(sides[0], sides[1], by.value, progress.splits)
         progress.stop()

@@ -129,9 +129,9 @@ def follow(
     too. Ends with code 0 on Ctrl-C or SIGTERM, and where --until says; called again it goes on
     where it was. A lost connection is made again. Code 1: the copy is not one of this master.
     """
-    with reporting(warnings_are_damage=False) as said:
+    with reporting() as said:
         wanted = FollowTarget(master, path, until, ack, _first_offset(from_offset), cut)
-        options = table_options("checkpoint", [path], source.config, source.option)
+        options = table_options("checkpoint", [path], source.config, source.option, said.damage)
         config = slave_config(options)
         with suppress(StoreNotFoundError):  # it is made
             if tell_lost_log(options, said):

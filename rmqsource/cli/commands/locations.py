@@ -85,7 +85,7 @@ def queues(
     """
     with reporting() as said:
         display = view.display()
-        options = table_options("queues", path, source.config, source.option, topic)
+        options = table_options("queues", path, source.config, source.option, said.damage, topic)
         rows = whole_table("queues", options)
         show_rows(rows, for_stores(_QUEUES, options), display, limit, said)
         said.nothing("no queue")
@@ -109,7 +109,7 @@ def segments(
     """
     with reporting() as said:
         most, display, kinds = size(fail_above), view.display(), listed("--kind", kind)
-        options = table_options("segments", path, source.config, source.option)
+        options = table_options("segments", path, source.config, source.option, said.damage)
         table = whole_table("segments", options)
         tell_unknown(kinds, table["kind"], "file of kind", said)
         rows = only(table, "kind", kinds)
@@ -131,7 +131,7 @@ def plan(path: Paths, selection: SelectionFlags, *, source: Source, view: View) 
     with reporting() as said:
         display = view.display()
         flags = selection.flags(source.config, view.clock())
-        options = source_options(path, source.option, flags)
+        options = source_options(path, source.option, flags, said.damage)
         writer = row_writer(display, _PLAN)
         plans = plan_read(options, from_options(options))
         for snapshot in open_snapshots(options):

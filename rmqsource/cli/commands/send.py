@@ -97,7 +97,7 @@ def send(  # noqa: PLR0913 (one parameter a flag)
     ones. A row for each says where it is stored. They are sent one after the other, and tried
     again on another broker where one fails.
     """
-    with reporting(warnings_are_damage=False) as said:
+    with reporting() as said:
         pairs = tuple(_pair(text) for text in properties)
         keys = tuple(listed("--key", key))
         content = Content(topic, tag, keys, pairs, queue, delay_level)
@@ -264,7 +264,7 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
     waited for. No consumer group is joined, and no offset is noted. Ctrl-C and SIGTERM end it
     with code 0.
     """
-    with reporting(warnings_are_damage=False) as said:
+    with reporting() as said:
         clock, display = view.clock(), view.display()
         begin = clock.window(since, until)[0]
         flags: Flags = {

@@ -155,8 +155,8 @@ def serve(
     unless --host says otherwise, which needs --acl or --insecure. Addresses in --config do not
     count: they are another broker's. Ends with code 0 on Ctrl-C or SIGTERM.
     """
-    with reporting(warnings_are_damage=False) as said, _explained(), _cores(role):
-        options = table_options("checkpoint", [path], source.config, source.option)
+    with reporting() as said, _explained(), _cores(role):
+        options = table_options("checkpoint", [path], source.config, source.option, said.damage)
         _check_store(options)
         if not role.read_only:
             with suppress(StoreNotFoundError):  # it is made

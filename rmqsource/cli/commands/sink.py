@@ -89,12 +89,12 @@ def copy(
     checkCRC=false.
     """
     target = local_path(target)
-    with reporting(warnings_are_damage=False) as said:
+    with reporting() as said:
         flags = selection.flags(source.config, view.clock())
         flags.update(checking_bodies(source.option))
         display = view.display()
         # Tells what is wrong before Spark starts.
-        options = source_options([src], source.option, flags)
+        options = source_options([src], source.option, flags, said.damage)
         said.tell_missing(options)
         sink = _sink_options(target, write_option)
         if Path(local_path(src)).resolve() == Path(target).resolve():
@@ -130,7 +130,7 @@ def import_(
     PATH open.
     """
     target = local_path(target)
-    with reporting(warnings_are_damage=False) as said:
+    with reporting() as said:
         check_for_spark("import", directory)
         sink = _sink_options(target, write_option)
         # Needs Spark's modules, which take a while to load.
@@ -206,7 +206,7 @@ def clean_staging(
     A write that is running, but has written nothing for so long, loses what it staged and fails.
     """
     path = local_path(path)
-    with reporting(warnings_are_damage=False) as said:
+    with reporting() as said:
         store = StoreDirectory(path)
         if not store.is_local:
             raise WrongUseError(f"{store.uri}: writes stage in stores on this machine only")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.errors import StoreFormatError
 from store_core.layout.store_paths import QUEUE_DIRS
@@ -40,11 +41,14 @@ class RebuildOptions:
     filter_bitmaps
         Gives the filter bitmaps of records for their extension units; None: no bitmaps. A reader
         takes a message without a bitmap for one that may match, so none is always right.
+    warn
+        Told of queues that can have no directory.
     """
 
     batch_topics: frozenset[str] | None = None
     consume_queue_ext: bool | None = None
     filter_bitmaps: FilterBitmapsOf | None = None
+    warn: Callable[[str], None] = logging.getLogger(__name__).warning
 
 
 class RebuildResult(NamedTuple):
@@ -153,6 +157,7 @@ class _Rebuild:
             config,
             is_batch_topic=batch_topics.__contains__,
             filter_bitmaps=options.filter_bitmaps,
+            warn=options.warn,
         )
         self._from_zero = view.min_phy_offset == 0
 

@@ -80,6 +80,7 @@ def rebuild_index_in_place(
     *,
     clock: Callable[[], int],
     progress: Progress | None = None,
+    warn: Callable[[str], None] = logger.warning,
 ) -> RebuiltIndex:
     """Build the index of a store anew from its log; a kill leaves the old or the new one whole.
 
@@ -92,6 +93,9 @@ def rebuild_index_in_place(
         Returns the time in ms; it names the files.
     progress
         Called with the bytes of the log that are done, and all of them.
+    warn
+        Told of what is left to be deleted; likewise in `rebuild_queues_in_place`, and of queues
+        that can have no directory.
 
     Raises
     ------
@@ -104,7 +108,7 @@ def rebuild_index_in_place(
     StoreWriteError
         A file cannot be written; the old index is in place.
     """
-    with _opened(root, config) as (view, work):
+    with _opened(root, config, warn) as (view, work):
         sizes = _index_sizes(view)
         rebuilt = rebuild_index(view, work.new, *sizes, clock, progress)
         work.put(INDEX_DIR)
@@ -120,6 +124,7 @@ def rebuild_queues_in_place(
     accept_moved: bool = False,
     accept_lost: bool = False,
     progress: Progress | None = None,
+    warn: Callable[[str], None] = logger.warning,
 ) -> RebuiltQueues:
     """Build all queues of a store anew from its log; a kill leaves old or new ones.
 
@@ -135,9 +140,9 @@ def rebuild_queues_in_place(
     StoreWriteError
         A file cannot be written; the old queues are in place.
     """
-    with _opened(root, config) as (view, work):
+    with _opened(root, config, warn) as (view, work):
         had_ext = work.left_ext or (work.root / CONSUME_QUEUE_EXT_DIR).is_dir()
-        options = RebuildOptions(consume_queue_ext=had_ext)
+        options = RebuildOptions(consume_queue_ext=had_ext, warn=warn)
         result = rebuild_consume_queues(view, str(work.new), options, progress)
         losses = rebuild_losses(view, work.new, result)
         _require_accepted(losses, str(work.root), moved=accept_moved, lost=accept_lost)
@@ -151,7 +156,10 @@ def rebuild_queues_in_place(
 
 
 def plan_queues(
-    root: str, config: MessageStoreConfig, progress: Progress | None = None
+    root: str,
+    config: MessageStoreConfig,
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = logger.warning,
 ) -> RebuiltQueues:
     """Return what `rebuild_queues_in_place` would do if all were accepted; changes nothing.
 
@@ -166,7 +174,7 @@ def plan_queues(
         view.kind.require_commit_log()
         require_queue_files(view.directory, "nothing can be rebuilt in it")
         has_ext = view.directory.stat(view.directory.resolve(CONSUME_QUEUE_EXT_DIR)) is not None
-        options = RebuildOptions(consume_queue_ext=has_ext)
+        options = RebuildOptions(consume_queue_ext=has_ext, warn=warn)
         with write_errors(target):
             result = rebuild_consume_queues(view, target, options, progress)
             losses = rebuild_losses(view, Path(target), result)
@@ -210,8 +218,8 @@ def _require_accepted(
 class _Work:
     """The directory ``_rebuild`` of a store."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, warn: Callable[[str], None]) -> None:
+        self.root, self._warn = root, warn
         self._path = root / WORK_DIRECTORY
         self.new = self._path / _NEW
         self._old = self._path / _OLD
@@ -231,7 +239,7 @@ class _Work:
         try:
             remove_tree(str(self._path))
         except OSError as err:  # all is in its place: the next rebuild tries again
-            logger.warning("%s cannot be deleted: %s; delete it", self._path, err.strerror)
+            self._warn(f"{self._path} cannot be deleted: {err.strerror}; delete it")
 
     def _restore(self) -> None:
         for name in (INDEX_DIR, CONSUME_QUEUE_DIR, BATCH_CONSUME_QUEUE_DIR):
@@ -251,7 +259,9 @@ class _Work:
 
 
 @contextmanager
-def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapshot, _Work]]:
+def _opened(
+    root: str, config: MessageStoreConfig, warn: Callable[[str], None]
+) -> Iterator[tuple[StoreSnapshot, _Work]]:
     """Open a store that nobody else has open, and lock it; in the end remove what was left."""
     directory = StoreDirectory(root)
     if not directory.is_local:
@@ -268,7 +278,7 @@ def _opened(root: str, config: MessageStoreConfig) -> Iterator[tuple[StoreSnapsh
             if _run_of_a_broker(view) != seen:
                 raise StoreLockedError("a broker was at work just now; try again", path)
             with write_errors(path):
-                work = _Work(Path(path))
+                work = _Work(Path(path), warn)
                 try:
                     work.prepare()
                     yield view, work

@@ -34,6 +34,8 @@ class DerivedFiles:
     ----------
     clock
         Returns ms since the epoch.
+    warn
+        Told of queues that can have no directory.
     """
 
     def __init__(
@@ -41,9 +43,10 @@ class DerivedFiles:
         config: MessageStoreConfig,
         is_batch_topic: Callable[[str], bool],
         clock: Callable[[], int],
+        warn: Callable[[str], None],
     ) -> None:
         root = config.store_path_root_dir
-        self._queues = ConsumeQueueStore(root, config, is_batch_topic=is_batch_topic)
+        self._queues = ConsumeQueueStore(root, config, is_batch_topic=is_batch_topic, warn=warn)
         self._decoder = DispatchDecoder(config.delay_levels_ms)
         self._index: IndexWriter | None = None
         self._with_tags = bool(config.tag_index_enable)

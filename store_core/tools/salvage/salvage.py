@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -86,10 +87,13 @@ class SalvageOptions:
     ----------
     clock
         Returns ms since the epoch.
+    warn
+        Told of light queues that can have no directory.
     """
 
     clock: Callable[[], int]
     progress: StageProgress | None = None
+    warn: Callable[[str], None] = logging.getLogger(__name__).warning
 
 
 def salvage_store(
@@ -189,7 +193,7 @@ class _Salvage:
             def has_batch_queues(topic: str) -> bool:
                 return copy.has_batch_queues(topic)
 
-            derived = DerivedFiles(self._config, has_batch_queues, clock)
+            derived = DerivedFiles(self._config, has_batch_queues, clock, self._options.warn)
             stack.callback(derived.close)
             appender = CommitLogAppender(log, clock)
             has_light = self._config.enable_multi_dispatch

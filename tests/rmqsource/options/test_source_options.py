@@ -39,6 +39,8 @@ def test_the_table_of_options_is_the_dataclass():
     assert known == {f.name for f in fields(SourceOptions)} - {
         "store_config",
         "working_directory",
+        "on_damage",
+        "drops_are_told",
     }
 
 

@@ -14,7 +14,7 @@ from store_core.config.config_files import (
     static_topics,
     warn_of_static_topics,
 )
-from store_core.errors import NOT_DAMAGE, StoreFormatError
+from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from tests.golden_store import CLUSTER_NAMES, golden, tree_state
 
@@ -148,15 +148,12 @@ def directory_with(tmp_path: Path, topics: dict[str, object]) -> StoreDirectory:
     return StoreDirectory(str(tmp_path))
 
 
-def test_static_topics_are_named_once_and_are_no_damage(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_static_topics_are_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     directory = directory_with(tmp_path, {"orders": DETAIL, "bills": {**DETAIL, "topic": "bills"}})
     assert static_topics(directory) == ("bills", "orders")
     warn_of_static_topics(directory)
     (record,) = caplog.records
     assert "static topics (bills, orders): consumers see logical offsets" in record.getMessage()
-    assert hasattr(record, NOT_DAMAGE)
 
 
 def test_a_broker_without_static_topics_says_nothing(

@@ -16,7 +16,7 @@ from store_core.services.clean_commit_log import (
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
 )
-from store_core.services.environment import local_hour
+from store_core.services.environment import disk_ratio, local_hour
 from store_core.state.running_flags import RunningFlag, RunningFlags
 
 HOUR = 3_600_000
@@ -35,16 +35,23 @@ class Store:
         self.queue, self.flags, self.clock = log.queue, RunningFlags(), log.clock
         self.log_ratio, self.queue_ratio, self.hour = 0.5, 0.5, 12
         self.dispatched = log.queue.max_offset
+        self.queues = Path(log.queue.directories[0]).with_name("consumequeue")
+        self.queues.mkdir(exist_ok=True)
         self.service = CleanCommitLogService(
             log.queue,
             MessageStoreConfig(**keys),
             self.flags,
             log.clock,
-            queue_directory="queues",
+            queue_directory=str(self.queues),
             dispatched_offset=lambda: self.dispatched,
-            disk_ratio=lambda path: self.queue_ratio if path == "queues" else self.log_ratio,
+            disk_ratio=self._ratio,
             hour=lambda now: self.hour if now == self.clock.now else -1,
         )
+
+    def _ratio(self, path):
+        if not Path(path).is_dir():
+            return disk_ratio(path)
+        return self.queue_ratio if path == str(self.queues) else self.log_ratio
 
     def run(self):
         """Run once; return how many segments were deleted."""
@@ -208,6 +215,64 @@ def test_full_directories_of_several(tmp_path):
     service.run_once()
     assert flags.is_writeable
     assert len(queue.full_directories) == 2
+
+
+@pytest.mark.parametrize(
+    ("which", "name"),
+    [("log", "storePathCommitLog"), ("queues", "the directory of the queues")],
+)
+def test_a_directory_that_is_gone_is_no_full_disk(store, caplog, which, name):
+    """No expired segment goes for it, at no hour of its own; puts go on when it is back."""
+    path = Path(store.queue.directories[0]) if which == "log" else store.queues
+    kept = path.rename(path.with_name("kept"))
+    assert [store.run(), store.run()] == [0, 0]
+    said = f"{name} {path} does not exist any more: bring it back (is its disk mounted?)"
+    assert (store.flags.gone, store.flags.is_writeable, store.flags.flags) == (said, False, 0)
+    assert caplog.messages == [said]
+    kept.rename(path)
+    assert store.run() == 0
+    assert (store.flags.gone, store.flags.is_writeable) == ("", True)
+    store.log_ratio = 0.95  # a full disk is called so, as ever
+    store.service.run_once()
+    assert RunningFlag.DISK_FULL in store.flags.flags
+
+
+def test_a_full_disk_whose_directory_goes_is_not_called_full(store, caplog):
+    store.dispatched, store.log_ratio = 0, 0.95
+    store.run()
+    path = Path(store.queue.directories[0])
+    path.rename(path.with_name("kept"))
+    caplog.clear()
+    store.run()
+    assert "does not exist any more" in store.flags.gone
+    assert caplog.messages == [store.flags.gone]
+    path.with_name("kept").rename(path)
+
+
+def test_one_of_several_directories_that_is_gone(tmp_path, caplog):
+    """New segments go to the others, which are as full as they are."""
+    log, queues = [tmp_path / name for name in "abc"], tmp_path / "consumequeue"
+    for path in (*log[:2], queues):
+        path.mkdir()
+    ratios = {str(log[0]): 0.95, str(log[1]): 0.92}
+    queue, flags = MappedFileQueue([*map(str, log)], 64, option="size"), RunningFlags()
+    service = CleanCommitLogService(
+        queue,
+        MessageStoreConfig(),
+        flags,
+        lambda: NOW,
+        queue_directory=str(queues),
+        dispatched_offset=lambda: 0,
+        disk_ratio=lambda path: ratios.get(path, 0.1 if Path(path).is_dir() else -1),
+        hour=lambda _: 0,
+    )
+    service.run_once()
+    assert f"storePathCommitLog {log[2]} does not exist any more" in caplog.text
+    assert (flags.gone, flags.flags) == ("", RunningFlag.DISK_FULL)
+    ratios[str(log[1])] = 0.2
+    service.run_once()
+    assert flags.is_writeable
+    assert {queue.directory_of(64 * number) for number in range(6)} == {str(log[1])}
 
 
 def test_the_thread_rests_between_files_until_it_is_to_stop(log):

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from store_core.services.environment import disk_ratio
+from store_core.services.environment import disk_ratio, is_gone
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,12 @@ def test_percents(monkeypatch, blocks, free, available, ratio):
 def test_a_real_and_a_missing_directory(tmp_path):
     assert 0 < disk_ratio(str(tmp_path)) <= 1
     assert disk_ratio(str(tmp_path / "missing")) == -1
+    assert (is_gone(str(tmp_path)), is_gone(str(tmp_path / "missing"))) == (False, True)
+
+
+def test_what_may_not_be_looked_at_is_not_gone(monkeypatch):
+    def forbidden(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", forbidden)
+    assert not is_gone("/x")
