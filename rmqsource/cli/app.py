@@ -12,6 +12,7 @@ from rmqsource.cli.arguments import (
     All,
     AnyPaths,
     CommandLine,
+    Flags,
     Ids,
     Limit,
     Paths,
@@ -41,10 +42,10 @@ from rmqsource.cli.commands.locations import add_place_commands
 from rmqsource.cli.commands.send import add_send_command, add_tail_command
 from rmqsource.cli.commands.serve import add_serve_command
 from rmqsource.cli.commands.sink import add_sink_commands
-from rmqsource.cli.info import FACTS, show_topics, store_facts
+from rmqsource.cli.info import FACTS, store_facts
 from rmqsource.cli.messages import MessageChoice, show_messages
 from rmqsource.cli.output import Display, Format, Shape, row_writer, write_record, write_result
-from rmqsource.cli.read import Grep, listed, source_options, table_options
+from rmqsource.cli.read import Grep, listed, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
 from rmqsource.cli.report import Report, progress_bars, reporting
 from rmqsource.exit_codes import EXIT_CODES
@@ -234,17 +235,11 @@ def topics(
     half of that time with the older one; retention is from the topic's oldest message on.
     """
     with reporting() as report:
-        path = path or []
-        if cluster.is_meant(path, source.config):
-            from rmqsource.cli.cluster_reads import show_cluster_topics  # noqa: PLC0415 (on demand)
-
-            asked = cluster.live_options(source.option, {"topic": ("--topic", topic)}, "topics")
-            show_cluster_topics(asked, view.display(), limit, report)
-            return
-        options = table_options("topics", path, source.config, source.option, report.damage, topic)
-        show_topics(options, view.display(), limit, report)
+        flags: Flags = {"topic": ("--topic", topic)}
+        rows = cluster.rows(path or [], source, flags, report, "topics")
+        rows.show_topics(view.display(), limit)
         report.nothing("no topic")
-        report.tell_missing(options)
+        rows.tell_missing()
 
 
 @app.command(
@@ -289,23 +284,15 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     JSON and CSV have the exact bytes in Base64 (body) and the text, if UTF-8 (body_text).
     """
     with reporting() as report:
-        path = path or []
         display = view.display()
-        is_cluster = cluster.is_meant(path, source.config)
         flags = selection.flags(source.config, view.clock())
         flags["queueId"] = ("--queue", queue)
         ids = listed("--id", message_id)
         wanted = MessageChoice(ids, limit, last, follow, None if grep is None else Grep(grep))
         most = 0 if last is not None or follow else view.limit(limit)
-        if is_cluster:
-            from rmqsource.cli.cluster_reads import show_cluster_messages  # noqa: PLC0415
-
-            defaults = {"topicPattern": ".*"} if ids and not selection.topic else None
-            asked = cluster.live_options(source.option, flags, defaults=defaults)
-            show_cluster_messages(asked, wanted, display, most, report)
-            return
-        options = source_options(path, source.option, flags, report.damage)
-        show_messages(options, wanted, display, most, report)
+        defaults = {"topicPattern": ".*"} if ids and not selection.topic else None
+        rows = cluster.rows(path or [], source, flags, report, defaults=defaults)
+        show_messages(rows, wanted, display, most, report)
 
 
 @app.command(

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from rmqsource.cli.read import WrongUseError, option_texts
+from rmqsource.cli.read import WrongUseError, option_texts, source_options
 from rmqsource.errors import SourceOptionError
 from rmqsource.live.live_options import LiveOptions, parse_live_options
 from rmqsource.options.option_values import did_you_mean
 
 if TYPE_CHECKING:
     from rmqnet.client.client_config import ClientConfig
-    from rmqsource.cli.arguments import Flags
+    from rmqsource.cli.arguments import Flags, Source
+    from rmqsource.cli.report import Report
+    from rmqsource.cli.row_source import RowSource
     from rmqsource.live.live_options import ClusterConnection
 
 _VARIABLES = {
@@ -85,6 +87,40 @@ class ClusterSource:
         if config is not None:
             raise WrongUseError(f"--config: is for files; drop it with {NAMESRV}")
         return True
+
+    def rows(
+        self,
+        paths: Sequence[str],
+        source: "Source",
+        flags: "Flags",
+        report: "Report",
+        table: str = "messages",
+        *,
+        defaults: Optional[dict[str, str]] = None,
+    ) -> "RowSource":
+        """Return where rows come from: the files at the paths, or the cluster.
+
+        Parameters
+        ----------
+        defaults
+            Options of the cluster that hold unless ``source`` has them.
+
+        Raises
+        ------
+        WrongUseError
+            Both are named, or neither, or an option is unknown, malformed or contradicts another.
+        """
+        if self.is_meant(paths, source.config):
+            from rmqsource.cli.cluster_rows import ClusterRows  # noqa: PLC0415 (on demand)
+
+            options = self.live_options(source.option, flags, table, defaults=defaults)
+            return ClusterRows(options, report)
+        from rmqsource.cli.store_rows import StoreRows  # noqa: PLC0415 (see above)
+
+        named = {"config": ("--config", source.config), **flags}
+        if table != "messages":
+            named = {"table": ("the command", table), **named}
+        return StoreRows(source_options(paths, source.option, named, report.damage), report)
 
     def live_options(
         self,

@@ -138,23 +138,11 @@ def lag(
     with reporting() as said:
         most, limited = count_or_span(fail_above), view.limit(limit)
         shown = _Shown(view.display(), limited, listed("--group", group), most)
-        path = path or []
-        if cluster.is_meant(path, source.config):
-            from rmqsource.cli.cluster_reads import cluster_lag  # noqa: PLC0415 (on demand)
-
-            flags: Flags = {"topic": ("--topic", topic)}
-            asked = cluster.live_options(source.option, flags, "consumer_offsets")
-            table = cluster_lag(asked, said)
-            several = len(set(table["store"].to_pylist())) > 1
-            shape = _LAG._replace(shown=(*_LAG.shown, "store")) if several else _LAG
-            _show_lag(table, shape, shown, said)
-            return
-        options = table_options(
-            "consumer_offsets", path, source.config, source.option, said.damage, topic
-        )
-        table = whole_table("consumer_offsets", options)
-        _show_lag(table, for_stores(_LAG, options), shown, said)
-        said.tell_missing(options)
+        flags: Flags = {"topic": ("--topic", topic)}
+        rows = cluster.rows(path or [], source, flags, said, "consumer_offsets")
+        table, shape = rows.table("consumer_offsets", _LAG)
+        _show_lag(table, shape, shown, said)
+        rows.tell_missing()
 
 
 class _Shown(NamedTuple):

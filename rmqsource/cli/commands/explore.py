@@ -30,7 +30,6 @@ from rmqsource.cli.arguments import (
     file_path,
 )
 from rmqsource.cli.job import check_target, checked_partitions, export_messages
-from rmqsource.cli.messages import not_found
 from rmqsource.cli.page import write_report
 from rmqsource.cli.read import (
     WrongUseError,
@@ -40,6 +39,7 @@ from rmqsource.cli.read import (
     source_options,
 )
 from rmqsource.cli.report import progress_bars, reporting
+from rmqsource.cli.store_rows import not_found
 from rmqsource.cli.times import clock_of
 from rmqsource.cli.trace import show_differences, show_lives
 from rmqsource.explore.diff_stores import diff as compare

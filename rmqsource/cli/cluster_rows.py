@@ -1,4 +1,4 @@
-"""``messages`` of a running cluster: pulled from its queues, or found by key or id."""
+"""Rows of a running cluster: messages pulled from its queues or found by id, topics, offsets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqnet.client.broker_admin_client import BrokerAdminClient
 from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.errors import BrokerError, RemotingError, TopicNotFoundError
-from rmqsource.cli.messages import SHAPE, FoundMessages, MessageWriter
+from rmqsource.cli.messages import SHAPE, FoundMessages
 from rmqsource.cli.metadata import columns_of
 from rmqsource.cli.output import Shape, row_writer
 from rmqsource.cli.read import WrongUseError
 from rmqsource.cli.report import progress_bars, stop_signals
+from rmqsource.cli.row_source import RowSource
 from rmqsource.cli.times import now_ms
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.cluster_survey import gather, topic_names
@@ -44,19 +45,20 @@ from store_core.config.config_files import TopicConfig
 from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
     from threading import Event
 
     from rmqnet.client.admin_results import QueueStats
     from rmqnet.client.topic_route import TopicRoute
     from rmqsource.cli.messages import MessageChoice
-    from rmqsource.cli.output import Display
+    from rmqsource.cli.output import Display, RowWriter
     from rmqsource.cli.report import ProgressBars, Report
     from rmqsource.live.live_options import LiveOptions
     from rmqsource.live.live_queues import LiveQueue, QueueSlice
     from store_core.arrow_types import Columns, Table
 
-    Rows = Iterator[dict[str, Any]]
+    Row = dict[str, Any]
+    Rows = Iterator[Row]
 
 _MOST_MERGED = 64
 """Queues that are read side by side, each with messages that were pulled ahead."""
@@ -73,38 +75,67 @@ _TOPICS = Shape(
 )
 
 
-def show_cluster_messages(
-    options: LiveOptions, wanted: MessageChoice, display: Display, limit: int, report: Report
-) -> None:
-    """Write the messages that the options select, oldest first; see `MessageWriter`.
+class ClusterRows(RowSource):
+    """Rows of the cluster that options name; asking for them tells of topics that it lacks."""
 
-    Raises
-    ------
-    WrongUseError
-        What is wanted is not told by a cluster.
-    ClusterError
-        The cluster cannot be reached, or refuses.
-    """
-    _check(wanted)
-    writer = MessageWriter(display, limit, report, in_full=bool(wanted.ids))
-    found = FoundMessages(writer.rows.columns, report, wanted.grep)
-    known = only_known(options, report)
-    with ExitStack() as stack:
-        progress = stack.enter_context(progress_bars())
-        if known is not None and wanted.ids:
-            writer.write(_rows_of_ids(wanted.ids, known, found, report), progress)
-        elif known is not None:
-            writer.write(_rows(known, found, limit, progress, stack), progress)
-    writer.close()
+    def __init__(self, options: LiveOptions, report: Report) -> None:
+        self._options, self._report = options, report
 
+    def check(self, wanted: MessageChoice) -> None:
+        """Raise `WrongUseError` for what no broker tells; see `RowSource`."""
+        if wanted.follow:
+            raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
+        if wanted.last is not None:
+            raise WrongUseError(
+                "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
+            )
 
-def _check(wanted: MessageChoice) -> None:
-    if wanted.follow:
-        raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
-    if wanted.last is not None:
-        raise WrongUseError(
-            "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
-        )
+    def messages(
+        self, wanted: MessageChoice, found: FoundMessages, limit: int, progress: ProgressBars
+    ) -> Generator[Row, None, None]:
+        """Yield messages, oldest first, or those of ids; see `RowSource`."""
+        known = only_known(self._options, self._report)
+        if known is None:
+            return
+        if wanted.ids:
+            yield from _rows_of_ids(wanted.ids, known, found, self._report)
+            return
+        with ExitStack() as stack:
+            yield from _rows(known, found, limit, progress, stack)
+
+    def follow(self, wanted: MessageChoice, writer: RowWriter) -> None:
+        """Never come here: `check` refuses it."""
+        raise NotImplementedError
+
+    def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
+        """Return the table that the options name; see `RowSource`."""
+        known = only_known(self._options, self._report)
+        parts = [] if known is None else [pa.table(batch) for batch in read_table(known)]
+        table = pa.table({column: pa.nulls(0) for column in columns_of(name)})
+        if parts:
+            table = pa.concat_tables(parts)
+        several = len(set(table["store"].to_pylist())) > 1
+        return table, shape._replace(shown=(*shape.shown, "store")) if several else shape
+
+    def show_topics(self, display: Display, limit: int) -> None:
+        """Write a row for each topic, over all brokers; those with the most messages first."""
+        writer = row_writer(display, _TOPICS)
+        known = only_known(self._options, self._report)
+        rows: list[Row] = []
+        if known is not None:
+            with progress_bars() as progress, Cluster(known.connection) as cluster:
+                predicate = from_options(known.reading)
+                names = cluster.call(topic_names(cluster, predicate, all_topics=True))
+                asked = cluster.call(_ask(cluster, names, self._report, progress))
+            rows = [_topic_row(found) for found in asked]
+        rows.sort(key=lambda row: (-row["messages"], row["topic"]))
+        for row in rows[: limit or None]:
+            writer.write(row)
+        writer.close()
+        self._report.rows = len(rows)
+
+    def tell_missing(self, seen: Collection[str] = ()) -> None:
+        """Add nothing: what the cluster lacks was told when it was asked."""
 
 
 def _rows(
@@ -400,25 +431,6 @@ class _Asked(NamedTuple):
     queues: list[QueueStats]
 
 
-def show_cluster_topics(options: LiveOptions, display: Display, limit: int, report: Report) -> None:
-    """Write a row for each topic, over all brokers; those with the most messages first."""
-    writer = row_writer(display, _TOPICS)
-    known = only_known(options, report)
-    rows: list[dict[str, Any]] = []
-    if known is not None:
-        with progress_bars() as progress, Cluster(known.connection) as cluster:
-            predicate = from_options(known.reading)
-            names = cluster.call(topic_names(cluster, predicate, all_topics=True))
-            asked = cluster.call(_ask(cluster, names, report, progress))
-        rows = [_topic_row(found) for found in asked]
-    rows.sort(key=lambda row: (-row["messages"], row["topic"]))
-    for row in rows[: limit or None]:
-        writer.write(row)
-    writer.close()
-    report.rows = len(rows)
-    report.nothing("no topic")
-
-
 async def _ask(
     cluster: Cluster, names: list[str], report: Report, progress: ProgressBars
 ) -> list[_Asked]:
@@ -466,12 +478,3 @@ def _shown_time(milliseconds: int) -> datetime | None:
     if milliseconds <= 0:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
-
-
-def cluster_lag(options: LiveOptions, report: Report) -> Table:
-    """Return how far consumer groups are, a row for each queue; topics that are not are told."""
-    known = only_known(options, report)
-    parts = [] if known is None else [pa.table(batch) for batch in read_table(known)]
-    if parts:
-        return pa.concat_tables(parts)
-    return pa.table({column: pa.nulls(0) for column in columns_of("consumer_offsets")})
