@@ -14,8 +14,16 @@ from store_core.filter.sql_parser import MAX_NESTING, parse_sql
 from store_core.filter.sql_steps import Search, Step
 from store_core.filter.sql_tokens import SEARCH_WORDS
 from tests.interop import java_oracle
-from tests.store_core.filter.sql_answers import column_answers, parsed, scalar_answers
-from tests.store_core.filter.sql_cases import EXAMPLES, IGNORED, REFUSED, VALUES, Cases
+from tests.store_core.filter.sql_cases import (
+    EXAMPLES,
+    IGNORED,
+    REFUSED,
+    VALUES,
+    Cases,
+    column_answers,
+    parsed,
+    scalar_answers,
+)
 
 if TYPE_CHECKING:
     from tests.interop.java_oracle import FilterQuestion
