@@ -17,7 +17,7 @@ from rmqsource.sink.task import stage_part
 from store_core import Message, MessageStore, MessageStoreConfig
 from tests.interop import java_oracle
 from tests.rmqsource.sink.support import TYPES, batch_of
-from tests.store_core.put.test_reserved_properties import ODD, raw_of
+from tests.store_core.put.test_put_properties import ODD, raw_of
 
 pytestmark = pytest.mark.interop
 
