@@ -14,7 +14,7 @@ _MOMENTS = 12
 
 
 def test_kills_of_delivery(tmp_path, capsys, soak_seconds, soak_seed):
-    writers, kills = Writers("tests.store_core.schedule.killed_delivery"), 0
+    writers, kills = Writers("tests.store_core.schedule.test_killed_delivery"), 0
     try:
         for root, seed in stores(tmp_path, soak_seconds, soak_seed):
             kills += kill_some(root, writers, seed, KILLS_PER_STORE)
