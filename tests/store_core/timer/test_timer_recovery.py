@@ -10,10 +10,10 @@ import pytest
 
 from store_core.layout.timer import TIMER_LOG_UNIT
 from store_core.timer import timer_message_store
-from tests.store_core.timer.saved_files import SavedFiles
 from tests.store_core.timer.timed_store import (
     START_MS,
     Clock,
+    SavedFiles,
     bodies,
     checkpoint_of,
     put_timed,
