@@ -6,9 +6,11 @@ import pytest
 
 from tests.soak.test_crash import stores
 from tests.store_core.test_killed_writer import Writers
-from tests.store_core.transaction.power_cuts import cut_power_of_transactions
 from tests.store_core.transaction.test_killed_transactions import KILLS_PER_STORE, MODULE, kill_some
-from tests.store_core.transaction.test_power_loss_of_transactions import MOMENTS
+from tests.store_core.transaction.test_power_loss_of_transactions import (
+    MOMENTS,
+    cut_power_of_transactions,
+)
 
 pytestmark = pytest.mark.soak
 
