@@ -242,7 +242,7 @@ def test_expired_messages_leave_no_files_behind(tmp_path, clock):
         run(store, service, LATER_MS)
         assert service.clean() == 0
         before = sorted(Path(tmp_path, "timerlog").iterdir())
-        segments = store._opened().parts.segments
+        segments = store._opened().files.segments
         segments.delete_files_before(segments.max_offset // 2048 * 2048)
         removed = service.clean()
         assert removed >= 2
