@@ -17,7 +17,7 @@ from rmqsource.sink.task import stage_part
 from store_core import Message, MessageStore, MessageStoreConfig
 from tests.interop import java_oracle
 from tests.rmqsource.sink.support import TYPES, batch_of
-from tests.store_core.put.test_put_properties import ODD, raw_of
+from tests.store_core.put.test_put_properties import ODD, raw_properties
 
 pytestmark = pytest.mark.interop
 
@@ -48,7 +48,7 @@ def odd_messages() -> list[tuple[str, bytes]]:
         (("INNER_MULTI_QUEUE_OFFSET", "1"),),
     )
     return [
-        (topic, raw_of([(name, value), *more]))
+        (topic, raw_properties([(name, value), *more]))
         for topic in TOPICS
         for name in NAMES
         for value in ODD
