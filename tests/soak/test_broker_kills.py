@@ -11,7 +11,7 @@ import pytest
 
 import rmqnet
 from tests.interop import java_cluster
-from tests.interop.broker_kills import kill_broker_often
+from tests.interop.broker_chores import kill_broker_often
 from tests.interop.client_node import ClientNode
 from tests.interop.java_cluster import RELEASES
 from tests.interop.live_cluster import LiveCluster

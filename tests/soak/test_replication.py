@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.interop import java_cluster, java_oracle
-from tests.interop.replication_rounds import Case, Processes, Round
-from tests.interop.synchronous_kills import DIRECTIONS, KilledMaster
+from tests.interop.replication_rounds import DIRECTIONS, Case, KilledMaster, Processes, Round
 from tests.interop.test_ping_pong import PROFILES, play
 
 pytestmark = pytest.mark.soak
