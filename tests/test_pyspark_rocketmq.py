@@ -1,4 +1,4 @@
-"""The module through which Spark finds the source is safe to import anywhere."""
+"""The modules through which Spark finds the sources are safe to import anywhere."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import sys
 import types
 from pathlib import Path
 
+import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
 import pyspark_rocketmq
+import pyspark_rocketmq_store
 
-MODULE = Path(pyspark_rocketmq.__file__)
+MODULES = [pyspark_rocketmq, pyspark_rocketmq_store]
 
-# What a driver whose Python has this module but not the package goes through.
+# What a driver whose Python has such a module but not the package goes through.
 LOOKUP_WITHOUT_THE_PACKAGE = """
+import importlib
 import sys
 
 class Missing:
@@ -25,39 +28,58 @@ class Missing:
 
 sys.meta_path.insert(0, Missing())
 sys.path.insert(0, sys.argv[1])
-import pyspark_rocketmq
-print(pyspark_rocketmq.DefaultSource.name())
+module = importlib.import_module(sys.argv[2])
+print(module.DefaultSource.name())
 try:
-    pyspark_rocketmq.DefaultSource({})
+    module.DefaultSource({})
 except ImportError as error:
     print(error)
 """
 
 
-def test_import_needs_pyspark_only_and_use_names_what_is_missing():
+@pytest.mark.parametrize(
+    ("module", "source_name"),
+    [(pyspark_rocketmq, "rocketmq"), (pyspark_rocketmq_store, "rocketmq-store")],
+    ids=["live", "store"],
+)
+def test_import_needs_pyspark_only_and_use_names_what_is_missing(module, source_name):
+    folder = Path(module.__file__).parent
     done = subprocess.run(
-        [sys.executable, "-c", LOOKUP_WITHOUT_THE_PACKAGE, str(MODULE.parent)],
+        [sys.executable, "-c", LOOKUP_WITHOUT_THE_PACKAGE, str(folder), module.__name__],
         capture_output=True,
         encoding="utf-8",
         check=True,
     )
     name, error = done.stdout.splitlines()
-    assert name == "rocketmq"
+    assert name == source_name
     assert error.startswith("rmqsource")
 
 
-def test_spark_pickles_the_class_by_reference():
-    pickled = cloudpickle.dumps(pyspark_rocketmq.DefaultSource)
+@pytest.mark.parametrize("module", MODULES, ids=["live", "store"])
+def test_spark_pickles_the_class_by_reference(module):
+    pickled = cloudpickle.dumps(module.DefaultSource)
     assert len(pickled) < 200
-    assert cloudpickle.loads(pickled) is pyspark_rocketmq.DefaultSource
+    assert cloudpickle.loads(pickled) is module.DefaultSource
 
 
-def test_constructing_gives_the_source_itself(monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "place", "name", "options"),
+    [
+        (pyspark_rocketmq, "rmqsource.spark.live_format", "RocketMQDataSource", {"topic": "a"}),
+        (
+            pyspark_rocketmq_store,
+            "rmqsource.spark.store_format",
+            "RocketMQStoreDataSource",
+            {"path": "/a"},
+        ),
+    ],
+    ids=["live", "store"],
+)
+def test_constructing_gives_the_source_itself(monkeypatch, module, place, name, options):
     class Source(DataSource):
         pass
 
-    stand_in = types.SimpleNamespace(RocketMQDataSource=Source)
-    monkeypatch.setitem(sys.modules, "rmqsource.spark.live_format", stand_in)
-    source = pyspark_rocketmq.DefaultSource({"topic": "a"})
+    monkeypatch.setitem(sys.modules, place, types.SimpleNamespace(**{name: Source}))
+    source = module.DefaultSource(options)
     assert type(source) is Source
-    assert source.options == {"topic": "a"}
+    assert source.options == options

@@ -108,7 +108,7 @@ LIVE_ADDRESS = "localhost:9876"
 """The name server of the examples; the tests have one of their own."""
 OF_CLUSTERS = {"README.md", "command-line.md", "live.md"}
 OF_REAL_CLUSTERS = {"client.md"}
-"""Their examples are run in tests/interop/test_client_page.py."""
+"""Their examples are run in tests/interop/test_client_core.py."""
 
 
 @pytest.fixture

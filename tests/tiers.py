@@ -44,7 +44,6 @@ FILES = (
     "tests/store_core/contract/",
     "tests/store_core/crash/",
     "tests/store_core/ha/test_frame_reader.py",
-    "tests/store_core/ha/test_golden_replicas.py",
     "tests/store_core/ha/test_ha_client.py",
     "tests/store_core/ha/test_ha_client_connections.py",
     "tests/store_core/ha/test_killed_slave.py",

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop.java_cluster import java_options
-from tests.interop.json_node import JsonNode
-from tests.interop.obedient_process import ProcessError
+from tests.interop.obedient_process import JsonNode, ProcessError
 
 
 class JavaNodeError(ProcessError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.interop.java_cluster import free_port
 from tests.interop.java_node import JavaNode
-from tests.interop.json_node import JsonNode
+from tests.interop.obedient_process import JsonNode
 from tests.interop.python_server import OURS, PythonServer
 
 BROKER = "broker-a"

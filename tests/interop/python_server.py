@@ -15,7 +15,7 @@ from typing import Any
 import rmqnet
 from rmqnet.namesrv.name_server import NameServer
 from rmqnet.namesrv.name_server_config import NameServerConfig
-from tests.interop.json_node import JsonNode
+from tests.interop.obedient_process import JsonNode
 
 OURS = "ours"
 """Stands beside RocketMQ's releases."""

@@ -20,7 +20,7 @@ from typing import Any
 from store_core.layout.replication import REPORT, TRANSFER_HEADER
 from tests.interop import java_cluster
 from tests.interop.java_cluster import RELEASES, free_port
-from tests.interop.java_replica import JavaReplica
+from tests.interop.replica import JavaReplica
 
 SEGMENT = 65_536
 HEARTBEAT_MS = 500

@@ -1,6 +1,6 @@
 """A process that holds a store as replication master or slave, obeys, and may be killed.
 
-RocketMQ's (java_replica) and this project's take the same commands, which oracle/cluster/README.md
+RocketMQ's (`JavaReplica`) and this project's take the same commands, which oracle/cluster/README.md
 lists under ``ha-node``.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.interop.java_cluster import java_options
 from tests.interop.obedient_process import ObedientProcess, ProcessError
 
 _NUDGE_MS = 20
@@ -121,3 +122,14 @@ def read_journal(path: Path) -> list[tuple[str, int, int]]:
     whole = path.read_text("ascii").rpartition("\n")[0]
     rows = (line.split(" ") for line in whole.splitlines())
     return [(key, int(offset), int(size)) for key, offset, size in rows]
+
+
+# RocketMQ's store as replication master or slave: command ``ha-node`` of oracle/cluster.
+
+
+class JavaReplica(Replica):
+    """A JVM of one of `java_cluster.RELEASES` that holds one store at a time."""
+
+    def __init__(self, directory: Path, release: str) -> None:
+        super().__init__(directory, [*java_options(directory, release), "ha-node"])
+        self.release = release

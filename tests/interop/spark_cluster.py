@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.conftest import ROOT
-from tests.interop.json_node import JsonNode
-from tests.interop.obedient_process import ProcessError
+from tests.interop.obedient_process import JsonNode, ProcessError
 from tests.spark_home import link_all
 
 JOBS = Path(__file__).with_name("cluster_jobs.py")

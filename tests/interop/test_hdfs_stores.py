@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rmqsource
-from bench.s3_server import upload
+from bench.s3_server import maven_jars, told_port, upload
 from rmqsource.errors import SourceError
 from store_core import StoreSnapshot
 from store_core.config.message_store_config import MessageStoreConfig
@@ -18,16 +20,35 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.tools.check.store_check import check_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from tests.golden_store import golden
-from tests.interop.hdfs_server import hdfs_server
 from tests.rmqsource.metadata.support import rows_of
 from tests.rmqsource.reading import plan, read_rows
 
 pytest.importorskip("hdfs_native", reason="needs Python 3.10")
 pytestmark = pytest.mark.interop
 
+_SERVER = Path(__file__).parent / "servers" / "hdfs"
 # Others are read on S3; to copy them here takes longer than all tests.
 _STORES = ("classic-5x", "crashed-5x", "torn-5x", "batch-5x")
 _TABLES = ("topics", "queues", "consume_queue", "index", "consumer_offsets", "checkpoint")
+
+
+@contextmanager
+def hdfs_server(directory: Path) -> Iterator[str]:
+    """Run Hadoop's minicluster in one JVM, below a directory; give the address of its name node."""
+    command = ["java", "-Xmx384m", "-cp", maven_jars(_SERVER), str(_SERVER / "MiniHdfs.java")]
+    with (directory / "hdfs.log").open("wb") as said:
+        process = subprocess.Popen(
+            [*command, str(directory / "hdfs")],
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        )
+        with process:
+            try:
+                yield f"127.0.0.1:{told_port(process)}"
+            finally:
+                process.kill()
 
 
 @pytest.fixture(scope="module")

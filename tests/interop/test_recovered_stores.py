@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import time
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from store_core import Message, MessageStore, StoreLockedError
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import scan_frames, skip_gap
 from store_core.recovery.recovery_plan import Loss
 from store_core.snapshot.store_snapshot import StoreSnapshot
+from store_core.state.checkpoint import StoreCheckpoint
+from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
+from tests.golden_kinds import unpack_option
 from tests.golden_store import golden
 from tests.interop import java_oracle
+from tests.store_core.crash.messages import make_message
+from tests.store_core.tools.salvage.damage import NAMES, Damage, damaged, judge, salvage
 
 pytestmark = pytest.mark.interop
+
 _BODY_AT = 88
+_EVER = 1 << 62
+SEEDS = (15, 22, 12, 41)
+"""A store whose first messages are lost, one with inner batches, one of 4.9, one of many paths."""
+SETTINGS = {"enableAcceleratedRecovery": "true"}
+CONFIG = MessageStoreConfig(
+    max_hash_slot_num=20,
+    max_index_num=50,
+    mapped_file_size_commit_log=16384,
+    mapped_file_size_consume_queue=2000,
+)
 
 
 @pytest.mark.parametrize("api", java_oracle.APIS)
@@ -128,3 +150,154 @@ def recovered_end(root, config):
     """Recover a store and return where its log ends."""
     done = recover_store(str(root), config, clock=lambda: time.time_ns() // 10**6, cut=True)
     return done.log.log_end
+
+
+# RocketMQ opens stores whose index and queues were made anew, and finds in them what it wrote.
+
+
+@pytest.mark.parametrize(("name", "api"), [("expired-5x", "v5"), ("classic-4x", "v4")])
+def test_rebuilt_store_is_the_same_to_rocketmq(tmp_path: Any, name: str, api: str) -> None:
+    source = golden(name)
+    root = source.copy_to(tmp_path)
+    shutil.copy(source.directory / "config.json", tmp_path)
+    config = MessageStoreConfig.from_properties(source.config_properties)
+    rebuild_index_in_place(str(root), config, clock=lambda: 1_800_000_000_000)
+    rebuild_queues_in_place(str(root), config)
+    out = java_oracle.dump(root, tmp_path / "dump", api=api)
+    for dump in ("messages", "consume_queue", "offset_by_time", "get_message"):
+        lines = (out / f"{dump}.jsonl").read_text("utf-8").split("\n")[:-1]
+        assert [json.loads(line) for line in lines] == list(source.dump(dump)), dump
+    begin = source.meta["min_phy_offset"]
+    lines = (out / "index_query.jsonl").read_text("utf-8").split("\n")[:-1]
+    for line, row in zip(lines, source.dump("index_query")):
+        answer = json.loads(line)
+        if row["begin"] or row["end"] < _EVER:
+            continue  # times in the index depend on where its files begin
+        assert answer["message_offsets"] == row["message_offsets"], row["key"]
+        assert answer["phy_offsets"] == [at for at in row["phy_offsets"] if at >= begin]
+    found = java_oracle.check(root, api=api)
+    assert found["ok"], found
+
+
+# RocketMQ opens stores that were salvaged from damaged ones, and finds nothing wrong.
+
+
+def opened_by_rocketmq(damage: Damage, name: str, directory: Path) -> dict[str, object]:
+    """Let RocketMQ open ``DIRECTORY/new``; what it finds."""
+    settings = golden(name).config
+    (directory / "config.json").write_text(
+        json.dumps(
+            {
+                "store": settings.get("store") or settings["broker_settings"],
+                "commitlog_dirs": ["commitlog"],
+                "topic_queue_types": settings.get("topic_queue_types", {}),
+            }
+        )
+    )
+    api = "v4" if name.endswith("-4x") else "v5"
+    return java_oracle.check(directory / "new", api=api)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rocketmq_opens_what_was_salvaged(seed, tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "made").mkdir()
+    damage = damaged(seed, tmp_path / "old")
+    report = salvage(damage, tmp_path / "made" / "new")
+    judge(damage, tmp_path / "made" / "new", report)
+    found = opened_by_rocketmq(damage, NAMES[seed % len(NAMES)][0], tmp_path / "made")
+    assert found["ok"], f"{damage.done} {found}"
+
+
+# A store that RocketMQ has open is refused here, and RocketMQ refuses one that is open here.
+
+
+@pytest.fixture
+def opened(tmp_path):
+    source = golden("onefile-5x")
+    root = source.copy_to(tmp_path)
+    shutil.copy(source.directory / "config.json", tmp_path)
+    config = MessageStoreConfig.from_properties(source.config_properties)
+    return root, replace(config, store_path_root_dir=str(root))
+
+
+@pytest.mark.parametrize("api", java_oracle.APIS)
+def test_rocketmq_has_it_open(opened, api):
+    root, config = opened
+    with java_oracle.hold(root, api=api) as process:
+        who = f"process {process.pid} has" if api == "v5" else "another process has"
+        with pytest.raises(StoreLockedError, match=who):
+            MessageStore(config).load()
+    with MessageStore(config) as store:
+        assert store.put_message(make_message(0)).status.name == "PUT_OK"
+    found = java_oracle.check(root, api=api)
+    assert (found["ok"], found["messages"]) == (True, 6), json.dumps(found)
+
+
+@pytest.mark.parametrize("api", java_oracle.APIS)
+def test_rocketmq_refuses_one_that_is_open_here(opened, api):
+    root, config = opened
+    with MessageStore(config) as store:
+        assert store.put_message(make_message(0)).status.name == "PUT_OK"
+        with pytest.raises(java_oracle.OracleError, match="already started"):
+            java_oracle.put(root, 1, 1, api=api)
+        assert store.put_message(make_message(1)).status.name == "PUT_OK"
+    found = java_oracle.check(root, api=api)
+    assert (found["ok"], found["messages"]) == (True, 7), json.dumps(found)
+
+
+# RocketMQ 5.5.1 with accelerated recovery opens, after a crash, what was written here.
+
+
+def put(store: MessageStore, count: int) -> None:
+    for number in range(count):
+        body = b"%d" % number * 40
+        store.put_message(Message("TopicTest", body, queue_id=number % 2, tags="t", keys=["k"]))
+    assert store.wait_for_dispatch(60)
+
+
+def write_and_crash(config: MessageStoreConfig) -> None:
+    """Put 300 messages, flush the queues, put 20 more, and end without a stop."""
+    child = os.fork()
+    if child == 0:
+        store = MessageStore(config)
+        store.load()
+        store.start()
+        put(store, 300)
+        store.services.flush_queues.finish()
+        put(store, 20)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_store_of_a_crash_loads_whole(tmp_path: Path, is_new: bool) -> None:
+    root, before = tmp_path / "store", 0
+    config = replace(CONFIG, store_path_root_dir=str(root), enable_accelerated_recovery=is_new)
+    if is_new:
+        (tmp_path / "config.json").write_text(_SIZES)
+    else:
+        before = 5
+        unpack_option("accelerated-recovery", tmp_path)
+    write_and_crash(config)
+    checkpoint = StoreCheckpoint.from_bytes((root / "checkpoint").read_bytes())
+    assert (root / "abort").exists()
+    assert (checkpoint.logics_physical_offset or 0) > 0
+    found: dict[str, Any] = java_oracle.check(root, api=java_oracle.NEWEST, settings=SETTINGS)
+    assert found["ok"], found
+    assert found["messages"] == before + 320
+
+
+def test_without_that_number_it_does_not_load(tmp_path: Path) -> None:
+    root = unpack_option("accelerated-recovery", tmp_path)
+    path = root / "checkpoint"
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes(8) + data[48:])
+    (root / "abort").write_text("1")
+    assert not java_oracle.check(root, api=java_oracle.NEWEST, settings=SETTINGS)["loaded"]
+
+
+_SIZES = """{"store": {"mappedFileSizeCommitLog": 16384, "mappedFileSizeConsumeQueue": 2000,
+"maxHashSlotNum": 20, "maxIndexNum": 50, "flushDiskType": "ASYNC_FLUSH"},
+"commitlog_dirs": ["commitlog"], "topic_queue_types": {}}
+"""

@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 
+from store_core.ha.ha_client import HAClient
+from store_core.message_store import MessageStore
 from tests.interop import java_cluster, java_oracle
 from tests.interop.java_cluster import RELEASES, Broker, free_port
-from tests.interop.replica import Replica, read_journal
+from tests.interop.replica import JavaReplica, Replica, read_journal
 from tests.interop.replication_rounds import (
+    DIRECTIONS,
     OURS,
     SETTINGS,
     Case,
+    KilledMaster,
     Processes,
     Round,
     Side,
@@ -26,7 +30,8 @@ from tests.interop.replication_rounds import (
     log_bytes,
     opened,
 )
-from tests.interop.synchronous_kills import DIRECTIONS, KilledMaster
+from tests.store_core.ha.stores import SEGMENT, assert_clean, store_config, wait_until
+from tests.store_core.ha.stores import log_bytes as whole_log
 
 pytestmark = pytest.mark.interop
 
@@ -37,6 +42,13 @@ KILLS = 2
 """Of a synchronous master, in each direction."""
 _WAIT_SECONDS = 60
 _MASTERS = (*RELEASES, OURS)
+_READ_SECONDS = 30
+HEARTBEAT_MS = 500
+_SETTINGS = {
+    "mappedFileSizeCommitLog": SEGMENT,
+    "mappedFileSizeConsumeQueue": 2000,
+    "haSendHeartbeatInterval": HEARTBEAT_MS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +213,148 @@ def test_a_broker_serves_all_that_was_acknowledged_from_the_copy_of_a_dead_maste
     assert served.ok, served.said
     pulled = {row["keys"].split(" ")[0] for row in served.received}
     assert {key for key, _, _ in acknowledged} <= pulled
+
+
+# The judge of replication by itself: RocketMQ follows RocketMQ, both releases both ways.
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_slave_follows_its_master_over_restarts_and_a_kill(tmp_path, release):
+    other = next(each for each in RELEASES if each != release)
+    port, slaves_port = free_port(), free_port()
+    address, journal = f"127.0.0.1:{port}", tmp_path / "journal"
+    master_root, slave_root = tmp_path / "master-store", tmp_path / "slave-store"
+    with JavaReplica(tmp_path / "master", release) as master:
+        master.open_master(master_root, port)
+        with JavaReplica(tmp_path / "slave", other) as slave:
+            slave.open_slave(slave_root, address, slaves_port)
+            # An empty slave begins at the last segment that there is when it comes.
+            first = master.put(1, 0, journal=journal)
+            assert slave.wait(first["max_phy_offset"], _READ_SECONDS)["event"] == "reached"
+            put = master.put(299, 1, journal=journal)
+            assert put["statuses"] == {"PUT_OK": 300}
+            assert slave.wait(put["max_phy_offset"], _READ_SECONDS)["event"] == "reached"
+            slave.stop()
+            put = master.put(300, 2, threads=2, journal=journal)
+            slave.open_slave(slave_root, address, slaves_port)
+            assert slave.wait(put["max_phy_offset"], _READ_SECONDS)["event"] == "reached"
+            slave.kill()
+            assert not slave.is_alive
+        put = master.put(300, 3, journal=journal)
+        with JavaReplica(tmp_path / "slave-again", other) as slave:
+            slave.open_slave(slave_root, address, slaves_port)
+            assert slave.wait(put["max_phy_offset"], _READ_SECONDS)["event"] == "reached"
+            slave.stop()
+        master.stop()
+    for path in (master_root / "commitlog").iterdir():
+        assert (slave_root / "commitlog" / path.name).read_bytes() == path.read_bytes()
+    rows = read_journal(journal)
+    assert len({key for key, _, _ in rows}) == 900
+    assert max(offset + size for _, offset, size in rows) == put["max_phy_offset"]
+
+
+def test_a_synchronous_master_says_which_messages_no_slave_has(tmp_path):
+    with JavaReplica(tmp_path / "master", "5.3.3") as master:
+        settings = {"inSyncReplicas": 2, "slaveTimeout": 100}
+        master.open_master(tmp_path / "store", free_port(), "SYNC_MASTER", **settings)
+        put = master.put(3, 1, journal=tmp_path / "journal")
+    assert put["statuses"] == {"FLUSH_SLAVE_TIMEOUT": 3}
+    assert read_journal(tmp_path / "journal") == []
+
+
+# What RocketMQ's master answers where it lacks something, and when it has nothing new.
+
+
+@pytest.fixture(params=RELEASES)
+def master(request, tmp_path):
+    with JavaReplica(tmp_path / "process", request.param) as made:
+        made.port = free_port()
+        made.address = f"127.0.0.1:{made.port}"
+        made.root = tmp_path / "master"
+        made.open_master(made.root, made.port, **_SETTINGS)
+        yield made
+
+
+def slave_config(tmp_path):
+    return store_config(
+        tmp_path / "slave", broker_role="SLAVE", ha_send_heartbeat_interval=HEARTBEAT_MS
+    )
+
+
+def follow(config, master, end, **options):
+    with MessageStore(config) as slave, HAClient(slave, master.address, **options) as client:
+        assert client.wait_for(end, 30), client.state()
+        return slave.min_phy_offset
+
+
+@pytest.mark.parametrize("first", [0, "earliest"])
+def test_a_whole_copy(tmp_path, master, first):
+    end = master.put(600, 1)["max_phy_offset"]
+    assert end > 2 * SEGMENT
+    config = slave_config(tmp_path)
+    assert follow(config, master, end, first_offset=first) == 0
+    assert whole_log(tmp_path / "slave")[:end] == whole_log(master.root)[:end]
+    assert_clean(tmp_path / "slave", config)
+
+
+def test_the_first_segments_are_gone(tmp_path, master):
+    end = master.put(600, 1)["max_phy_offset"]
+    master.stop()
+    for path in sorted((master.root / "commitlog").iterdir())[:1]:
+        path.unlink()
+    master.open_master(master.root, master.port, **_SETTINGS)
+    config = slave_config(tmp_path)
+    with MessageStore(config) as slave, HAClient(slave, master.address, first_offset=0) as client:
+        wait_until(lambda: client.failure is not None, 30)
+        assert "no longer has offset 0" in str(client.failure)
+    assert follow(config, master, end, first_offset="earliest") == SEGMENT
+
+
+def test_an_idle_master_is_no_alarm(tmp_path, master):
+    end = master.put(100, 1)["max_phy_offset"]
+    config = slave_config(tmp_path)
+    follow(config, master, end, first_offset=0)
+    with MessageStore(config) as slave, HAClient(slave, master.address) as client:
+        begin = time.monotonic()
+        wait_until(lambda: time.monotonic() > begin + 4 * HEARTBEAT_MS / 1000)
+        assert client.state().is_caught_up
+        assert client.state().reconnects == 0
+        assert client.failure is None
+
+
+def test_flow_control_is_no_alarm(tmp_path, master):
+    master.stop()
+    limits = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": 40_000}
+    master.open_master(master.root, master.port, **_SETTINGS, **limits)
+    end = master.put(300, 1)["max_phy_offset"]
+    config = slave_config(tmp_path)
+    follow(config, master, end, first_offset=0)
+    with MessageStore(config) as slave, HAClient(slave, master.address) as client:
+        end = master.put(100, 2)["max_phy_offset"]
+        assert client.wait_for(end, 30)
+        assert client.state().reconnects == 0
+
+
+def test_cut_after_the_master_lost_its_end(tmp_path, master):
+    kept = master.put(300, 1)["max_phy_offset"]
+    master.stop()
+    shutil.copytree(master.root, tmp_path / "before")
+    master.open_master(master.root, master.port, **_SETTINGS)
+    end = master.put(200, 2)["max_phy_offset"]
+    config = slave_config(tmp_path)
+    follow(config, master, end, first_offset=0)
+    master.stop()
+    shutil.rmtree(master.root)
+    (tmp_path / "before").rename(master.root)
+    master.open_master(master.root, master.port, **_SETTINGS)
+    assert master.state()["max_phy_offset"] == kept
+    with MessageStore(config) as slave:
+        with HAClient(slave, master.address) as client:
+            wait_until(lambda: client.failure is not None, 30)
+            assert "ahead of" in str(client.failure)
+        with HAClient(slave, master.address, cut=True) as client:
+            wait_until(lambda: client.failure or client.state().is_caught_up, 30)
+            end = master.put(100, 3)["max_phy_offset"]
+            assert client.wait_for(end, 30), client.state()
+    assert whole_log(tmp_path / "slave")[:end] == whole_log(master.root)[:end]
+    assert_clean(tmp_path / "slave", config)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,6 +43,32 @@ accounts:
 - {accessKey: till-one, secretKey: s3cr3t-till, topicPerms: [orders=PUB]}
 - {accessKey: kitchen, secretKey: s3cr3t-kitchen, topicPerms: [orders=SUB], groupPerms: [cooks=SUB]}
 - {accessKey: operator, secretKey: s3cr3t-operator, admin: true}
+"""
+DOCS = Path(__file__).parents[2] / "docs" / "serve.md"
+ROOT = Path(__file__).parent.parent.parent
+CODE = """
+import sys
+
+import rmqnet
+from rmqnet import Message, Producer, PullConsumer
+
+
+def check(when):
+    loaded = {"pandas", "pyarrow", "pyspark"} & set(sys.modules)
+    assert not loaded, (when, loaded)
+
+
+with rmqnet.serve(sys.argv[1]) as cluster:
+    check("at the start")
+    with Producer("g", cluster.namesrv_addr) as producer:
+        queue = producer.send(Message("orders", b"one espresso", tags="paid", keys="k1")).queue
+    with PullConsumer("h", cluster.namesrv_addr) as consumer:
+        consumer.assign([queue])
+        consumer.seek_to_begin()
+        assert [message.body for message in consumer.poll(timeout_s=30)] == [b"one espresso"]
+    assert cluster.controller.broker.store.wait_for_dispatch()
+    check("when a message came and was consumed")
+check("at the end")
 """
 
 
@@ -389,3 +418,33 @@ def test_settings_without_effect_are_named_in_one_line(tmp_path, caplog):
         f"settings of {tmp_path}: settings of RocketMQ that have no effect here: "
         "debugLockEnable, popPollingSize"
     )
+
+
+# The page that describes ``serve`` names each request code that nobody answers.
+
+
+def _codes(text):
+    for first, last in re.findall(r"(?<![\d.])(\d{2,6})(?: to (\d{2,6}))?(?![\d.])", text):
+        yield from range(int(first), int(last or first) + 1)
+
+
+def test_each_code_that_is_not_there_is_named(tmp_path):
+    with serve(tmp_path / "store") as cluster:
+        answered = {
+            *cluster.controller._server._routes,
+            *cluster.name_server._server._routes,
+        }
+    section = DOCS.read_text(encoding="utf-8").split("## What is not there")[1]
+    rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("|")]
+    said = {code for row in rows for code in _codes(row)}
+    to_clients = set(_codes(section.split("are what brokers ask clients")[0].splitlines()[-1]))
+    missing = {int(code) for code in RequestCode} - answered
+    assert (said | to_clients) & {int(code) for code in RequestCode} == missing
+
+
+# What a process loads that is a broker and a name server: that is most of its start.
+
+
+def test_a_broker_without_much_to_do_does_not_load_arrow(tmp_path):
+    command = [sys.executable, "-c", CODE, str(tmp_path / "store")]
+    subprocess.run(command, check=True, cwd=ROOT)

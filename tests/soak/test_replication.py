@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.interop import java_cluster, java_oracle
-from tests.interop.replication_rounds import Case, Processes, Round
-from tests.interop.synchronous_kills import DIRECTIONS, KilledMaster
+from tests.interop.replication_rounds import DIRECTIONS, Case, KilledMaster, Processes, Round
+from tests.interop.test_ping_pong import PROFILES, play
 
 pytestmark = pytest.mark.soak
 
@@ -20,6 +20,7 @@ _AT_ONCE = 3
 _KILLS = 100
 # A store grows with each kill, and so does what its master reads when it starts again.
 _KILLS_OF_A_STORE = 10
+_ROUNDS = 20
 
 
 @pytest.fixture(scope="module")
@@ -76,3 +77,15 @@ def test_killed_synchronous_masters_lose_nothing_that_they_acknowledged(
         with capsys.disabled():
             print(f"\n{kills} kills of synchronous masters, {acknowledged} acknowledged messages")
     assert kills >= _KILLS
+
+
+# RocketMQ and this project append to one store in turn, twenty times.
+
+
+@pytest.mark.parametrize(("api", "profile"), PROFILES)
+def test_every_message_is_found_every_time(tmp_path, capsys, soak_seconds, soak_seed, api, profile):
+    deadline = time.monotonic() + soak_seconds
+    rounds = play(tmp_path, api, profile, _ROUNDS, soak_seed, deadline=deadline)
+    with capsys.disabled():
+        print(f"\n{rounds} rounds of {profile}")
+    assert rounds > 0

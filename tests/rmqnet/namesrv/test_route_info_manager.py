@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqnet.client.topic_route import BrokerData, QueueData
+from rmqnet.errors import ClientError
+from rmqnet.namesrv.kv_config_manager import KVConfigManager
+from rmqnet.namesrv.name_server_config import NameServerConfig
 from rmqnet.namesrv.route_info_manager import RouteInfoManager
 from rmqnet.remoting.headers import (
     RegisterBrokerRequestHeader,
@@ -10,8 +17,10 @@ from rmqnet.remoting.headers import (
     UnRegisterBrokerRequestHeader,
 )
 from rmqnet.remoting.registration_body import RegistrationBody
+from store_core.config.broker_config import parse_properties
 from store_core.config.config_files import TopicConfig
 from store_core.config.data_version import DataVersion
+from store_core.errors import StoreConfigError, StoreWriteError
 
 
 class Clock:
@@ -364,3 +373,117 @@ def test_topics_by_flags() -> None:
     assert cluster.routes.topics_with_flags(1, 1) == ["t1", "t3"]
     assert cluster.routes.topics_with_flags(2, 2) == ["t2", "t3"]
     assert cluster.routes.topics_with_flags(2, 3) == ["t2"]
+
+
+def test_values_come_and_go() -> None:
+    values = KVConfigManager()
+    assert values.get("space", "colour") is None
+    assert values.table("space") is None
+    values.put("space", "colour", "blau ü")
+    values.put("space", "colour", "red")
+    values.put("space", "size", "")
+    assert values.get("space", "colour") == "red"
+    assert values.table("space") == {"colour": "red", "size": ""}
+    values.delete("space", "colour")
+    values.delete("space", "colour")
+    values.delete("none", "colour")
+    assert values.table("space") == {"size": ""}
+    assert values.table("none") is None
+
+
+def test_they_are_kept_in_the_file_that_rocketmq_reads(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv" / "kvConfig.json"
+    values = KVConfigManager(str(path))
+    assert not path.exists()
+    values.put("space", "colour", "blau ü \ud800")
+    assert json.loads(path.read_text()) == {"configTable": {"space": {"colour": "blau ü \ud800"}}}
+    again = KVConfigManager(str(path))
+    assert again.get("space", "colour") == "blau ü \ud800"
+    again.delete("space", "colour")
+    assert KVConfigManager(str(path)).table("space") == {}
+    assert [each.name for each in path.parent.iterdir()] == ["kvConfig.json"]
+
+
+def test_a_file_of_rocketmq_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_text('{"configTable":{"ORDER_TOPIC_CONFIG":{"t":"a:2;b:2"}}}')
+    assert KVConfigManager(str(path)).get("ORDER_TOPIC_CONFIG", "t") == "a:2;b:2"
+    path.write_text("")
+    assert KVConfigManager(str(path)).table("ORDER_TOPIC_CONFIG") is None
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"configTable":[]}', '{"configTable":{"n":1}}'])
+def test_another_file_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_text(text)
+    with pytest.raises(ClientError, match=str(path)):
+        KVConfigManager(str(path))
+    with pytest.raises(ClientError, match=str(tmp_path)):
+        KVConfigManager(str(tmp_path))
+
+
+def test_a_value_that_cannot_be_kept_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    values = KVConfigManager(str(tmp_path / "kvConfig.json"))
+    (tmp_path / "kvConfig.json.tmp").mkdir()
+    with pytest.raises(StoreWriteError):
+        values.put("space", "colour", "red")
+    assert values.table("space") is None
+
+
+def test_it_is_told_under_rocketmq_s_names() -> None:
+    text = NameServerConfig(
+        host="127.0.0.2", port=19876, kv_config_path="/x/kvConfig.json"
+    ).to_text()
+    told = parse_properties(text, "text")
+    assert list(told) == sorted(told)
+    assert told["listenPort"] == "19876"
+    assert told["bindAddress"] == "127.0.0.2"
+    assert told["kvConfigPath"] == "/x/kvConfig.json"
+    assert told["orderMessageEnable"] == "false"
+    assert told["returnOrderTopicConfigToBroker"] == "true"
+    assert told["scanNotActiveBrokerInterval"] == "5000"
+    assert told["waitSecondsForService"] == "45"
+
+
+def test_what_may_change_does_and_all_else_stays() -> None:
+    config = NameServerConfig()
+    changed = config.changed(
+        {
+            "orderMessageEnable": "true",
+            "waitSecondsForService": "7",
+            "listenPort": "1",
+            "defaultThreadPoolNums": "9",
+            "unknown": "x",
+        }
+    )
+    assert changed == NameServerConfig(order_message_enable=True, wait_seconds_for_service=7)
+    assert config == NameServerConfig()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("orderMessageEnable", "maybe"),
+        ("waitSecondsForService", "x"),
+        ("waitSecondsForService", "0"),
+    ],
+)
+def test_values_of_another_kind_are_errors(key: str, value: str) -> None:
+    with pytest.raises(StoreConfigError, match=key):
+        NameServerConfig().changed({key: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key"),
+    [
+        ("port", -1, "listenPort"),
+        ("port", 65536, "listenPort"),
+        ("host", 1, "bindAddress"),
+        ("default_thread_pool_nums", 0, "defaultThreadPoolNums"),
+        ("need_wait_for_service", 1, "needWaitForService"),
+    ],
+)
+def test_a_wrong_setting_is_named(name: str, value: Any, key: str) -> None:
+    with pytest.raises(StoreConfigError, match=key):
+        NameServerConfig(**{name: value})

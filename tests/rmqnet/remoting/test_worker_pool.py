@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
+import socket
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmqnet import Message, Producer, serve
+from rmqnet.remoting.remoting_server import RemotingServer, RemotingServerConfig
+from rmqnet.remoting.shared_limit import SharedLimit
+from rmqnet.remoting.tls import ServerTls
 from rmqnet.remoting.worker_pool import WorkerPool
+from tests.rmqnet.remoting.raw_client import RawClient
 from tests.rmqnet.scripted_cluster import wait_until
 
 LIMIT_SECONDS = 10
+CERTIFICATES = Path(__file__).parent / "certificates"
 
 
 def test_tasks_run_in_threads_of_the_pool_in_their_order() -> None:
@@ -162,3 +175,114 @@ def test_how_long_the_next_task_waits() -> None:
     go.set()
     wait_until(lambda: pool.head_wait_ms == 0, "no task that waits")
     pool.stop()
+
+
+# What comes of clients when the process has no room for more.
+
+
+@contextlib.contextmanager
+def descriptors_for_clients(count: int) -> Iterator[None]:
+    """Let this process open about so many more files before it refuses clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = os.open(os.devnull, os.O_RDONLY)
+    os.close(found)
+    resource.setrlimit(resource.RLIMIT_NOFILE, ((found + count) * 4 // 3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def ended(client: socket.socket) -> bool:
+    client.settimeout(0.01)
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+    except OSError:  # nothing comes
+        return False
+
+
+def test_idle_clients_leave_descriptors_to_the_store(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"mappedFileSizeCommitLog": 1 << 16}
+    with serve(tmp_path / "store", settings=settings) as cluster:
+        port = cluster.controller.config.listen_port
+        with Producer("p", cluster.namesrv_addr) as producer, contextlib.ExitStack() as idle:
+            producer.send(Message("t", b"first"))
+            with descriptors_for_clients(200):
+                before = cluster.state().connections
+                clients = [  # both ends are in this process
+                    idle.enter_context(socket.create_connection(("127.0.0.1", port)))
+                    for _ in range(110)
+                ]
+                wait_until(lambda: any(map(ended, clients[-10:])), "the last are refused")
+                wait_until(lambda: cluster.state().connections > before, "the first are taken")
+                for number in range(10):  # each a file of the log
+                    producer.send(Message("t", b"%d" % number * 40_000))
+    assert caplog.text.count("are refused") == 1
+
+
+def test_clients_whose_handshake_hangs_count() -> None:
+    tls = ServerTls(str(CERTIFICATES / "server.pem"), str(CERTIFICATES / "server.key"))
+    config = RemotingServerConfig(max_connections=3)
+    server = RemotingServer("s", config, tls.ssl_context())
+    port = server.start("127.0.0.1", 0)
+    try:
+        with contextlib.ExitStack() as hanging:
+            for _ in range(3):
+                hanging.enter_context(RawClient(port))
+            with RawClient(port) as late:
+                late.wait_end()
+            assert server.connections == 0
+    finally:
+        server.stop()
+
+
+class Connection:
+    reason = ""
+    is_aborted = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def connections() -> Any:
+    return [Connection(f"10.0.0.{number}:1") for number in range(3)]
+
+
+def test_who_has_most_goes_and_who_is_gone_does_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    small, large, late = connections()
+    limit = SharedLimit("answers", "it does not read", 100)
+    limit.note(small, 30)
+    limit.note(large, 60)
+    limit.note(late, 10)
+    assert not any(each.is_aborted for each in (small, large, late))
+    limit.note(late, 11)
+    assert [each.is_aborted for each in (small, large, late)] == [False, True, False]
+    assert large.reason == "it does not read"
+    assert caplog.messages == [
+        "answers take 101 bytes, more than 100; 10.0.0.1:1 is disconnected, which has 60 of them"
+    ]
+    limit.note(large, 0)  # its end is told
+    limit.note(late, 70)
+    assert not small.is_aborted
+    limit.note(late, 0)
+    limit.note(late, 71)
+    assert late.is_aborted
+
+
+def test_one_alone_may_have_too_many() -> None:
+    one, other, _ = connections()
+    limit = SharedLimit("answers", "it does not read", 100)
+    limit.note(one, 1)
+    limit.note(other, 101)
+    assert (one.is_aborted, other.is_aborted) == (False, True)
+    limit.note(one, 100)
+    assert not one.is_aborted

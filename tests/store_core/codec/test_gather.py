@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from store_core.codec import gather
 from store_core.codec.gather import binary_parts, fixed_width_strings, gather_binary, replace_rows
+from store_core.codec.group_ranks import group_ranks
 
 
 @st.composite
@@ -74,3 +75,19 @@ def test_rows_are_replaced(values, data):
     )
     expected = [-i if i in rows else value for i, value in enumerate(values)]
     assert replaced.to_pylist() == expected
+
+
+@given(st.lists(st.integers(0, 4), max_size=30), st.sampled_from([5, 100_000]))
+def test_rows_are_numbered_within_their_group(codes, groups):
+    seen, expected = {}, []
+    for code in codes:
+        expected.append(seen.get(code, 0))
+        seen[code] = seen.get(code, 0) + 1
+    ranks, counts = group_ranks(np.array(codes, np.int32), groups)
+    assert ranks.tolist() == expected
+    assert counts.tolist() == [seen.get(code, 0) for code in range(groups)]
+
+
+def test_one_group_and_none():
+    assert group_ranks(np.zeros(3, np.int32), 1)[0].tolist() == [0, 1, 2]
+    assert group_ranks(np.zeros(0, np.int32), 0)[1].tolist() == []

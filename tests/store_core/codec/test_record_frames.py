@@ -5,14 +5,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.codec.message_codec import decode_message
-from store_core.codec.record_frames import RecordFrames
+from store_core.codec.message_codec import decode_message, encode_blank
+from store_core.codec.record_crcs import first_invalid
+from store_core.codec.record_frames import RecordFrames, is_record, magic_code_hits, walk_records
 from store_core.errors import CorruptRecordError
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout.message import HEADER_IPV4, MESSAGE_MAGIC_CODE, RECORD_PREFIX
+from tests.golden_store import golden
 from tests.store_core.codec.record_strategies import record_lists
+from tests.store_factory import small_store
 
 HOSTS = {"born_host", "store_host"}
 FIELDS = [name for name in HEADER_IPV4.dtype.names if name not in HOSTS | {"body_length"}]
+ALL = 10**9
 
 
 def decoded(data, at, offset):
@@ -105,3 +109,111 @@ def test_pieces_of_a_segment_have_a_base_for_each_row(placed):
     frames = RecordFrames(packed, offsets - place, place)
     assert frames.ok.all()
     assert frames.take(np.arange(len(records))).ok.all()
+
+
+def as_array(data):
+    return np.frombuffer(bytes(data), np.uint8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(record_lists, st.integers(1, 4), st.integers(1, 400))
+def test_batches_follow_each_other(placed, rows, size):
+    data, positions, records = placed
+    at, found = 0, []
+    while at < len(data):
+        walk = walk_records(data, at, len(data), rows, size)
+        assert 0 < len(walk.starts) <= rows
+        assert not walk.failed
+        assert not walk.blank
+        last = records[len(found) + len(walk.starts) - 1].total_size
+        assert walk.stop - at - last < size
+        found += walk.starts.tolist()
+        at = walk.stop
+    assert found == positions.tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(record_lists, st.data())
+def test_records_that_start_behind_stop_are_not_walked(placed, draw):
+    data, positions, _ = placed
+    stop = draw.draw(st.integers(0, len(data)))
+    walk = walk_records(data, 0, stop, ALL, ALL)
+    assert walk.starts.tolist() == [at for at in positions.tolist() if at < stop]
+
+
+@settings(max_examples=60, deadline=None)
+@given(record_lists, st.integers(0, 9))
+def test_a_blank_record_and_a_failure_stop_the_walk(placed, left):
+    data, positions, _ = placed
+    blank = walk_records(as_array(data.tobytes() + encode_blank(8 + left)), 0, ALL, ALL, ALL)
+    assert (blank.starts.tolist(), blank.stop) == (positions.tolist(), len(data))
+    assert (blank.blank, blank.failed) == (True, False)
+    zeros = walk_records(as_array(data.tobytes() + bytes(left)), 0, ALL, ALL, ALL)
+    assert (zeros.stop, zeros.blank, zeros.failed) == (len(data), False, left > 0)
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, 90])
+def test_an_impossible_size_fails(size):
+    data = RECORD_PREFIX.pack(total_size=size, magic_code=MESSAGE_MAGIC_CODE) + bytes(200)
+    walk = walk_records(as_array(data), 0, len(data), 10, ALL)
+    assert (len(walk.starts), walk.stop, walk.failed) == (0, 0, True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(record_lists, st.binary(max_size=12))
+def test_every_record_is_among_the_hits_and_judged_as_by_the_scalar_codec(placed, garbage):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    moved = as_array(garbage + data.tobytes())
+    hits = list(magic_code_hits(moved))
+    assert hits == sorted(hits)
+    assert {at + len(garbage) for at in positions.tolist()} <= set(hits)
+    for at in hits:
+        offset = base - len(garbage) + at
+        is_one = decoded(moved, at, offset) is not None
+        assert is_record(moved, base - len(garbage), at) == is_one
+
+
+@given(st.binary(max_size=120), st.integers(-5, 130))
+def test_garbage_is_no_record(data, at):
+    assert not is_record(as_array(data), 0, at)
+
+
+def frames_of(data, base=0):
+    walk = walk_records(data, 0, len(data), 1 << 20, 1 << 30)
+    return RecordFrames(data, base, walk.starts)
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    factory = small_store(tmp_path_factory.mktemp("s"), 30, segment_bytes=1 << 16)
+    return factory, frames_of(np.frombuffer(bytes(factory.data), np.uint8))
+
+
+def test_good_records_are_all_valid(records):
+    assert first_invalid(records[1]) == 30
+
+
+@given(st.data())
+def test_a_changed_body_byte_is_found(records, data):
+    factory, frames = records
+    row = data.draw(st.sampled_from(np.flatnonzero(frames.body_length).tolist()))
+    at = int(frames.body_start[row]) + data.draw(st.integers(0, int(frames.body_length[row]) - 1))
+    changed = bytearray(factory.data)
+    changed[at] ^= 1
+    found = frames_of(np.frombuffer(bytes(changed), np.uint8))
+    assert first_invalid(found) == row
+    assert first_invalid(found, check_crc=False) == 30
+
+
+def test_a_record_with_its_own_crc_is_checked_whole():
+    path = golden("batch-5x").root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    frames = frames_of(np.frombuffer(bytes(data), np.uint8))
+    assert first_invalid(frames) == len(frames) > 100
+    data[int(frames.topic_start[70])] ^= 1  # which the body's CRC does not see
+    assert first_invalid(frames_of(np.frombuffer(bytes(data), np.uint8))) == 70
+    data[int(frames.topic_start[70])] ^= 1
+    end = int(frames.properties_start[60] + frames.properties_length[60])
+    data[end - 2] = ord("x")  # no digit
+    assert first_invalid(frames_of(np.frombuffer(bytes(data), np.uint8))) == 60

@@ -1,12 +1,27 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_core.config.config_checks import camel_case
+from store_core.config.config_files import (
+    SubscriptionGroupConfig,
+    TopicConfig,
+    find_config_file,
+    parse_consumer_offsets,
+    parse_delay_offsets,
+    parse_group_configs,
+    parse_topic_configs,
+)
+from store_core.config.consumer_filter_file import parse_consumer_filters
 from store_core.config.lenient_json import decode_lenient_json, parse_lenient_json
+from store_core.errors import StoreFormatError
+from store_core.files.store_directory import StoreDirectory
 
 JSON = st.recursive(
     st.none()
@@ -17,6 +32,8 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+ANSWERS = json.loads(Path(__file__).with_name("fastjson_answers.json").read_text("utf-8"))
+CASES = ANSWERS["cases"]
 
 
 @given(JSON, st.sampled_from([None, 1, "\t"]))
@@ -86,3 +103,83 @@ def test_what_fastjson_takes_beside_json_is_taken(text, value):
 
 def test_bytes_that_are_not_utf8_and_a_byte_order_mark_are_taken():
     assert decode_lenient_json(b'\xef\xbb\xbf{"a":"\xff"}') == {"a": "\ufffd"}
+
+
+# Files of settings are read as RocketMQ's own releases read them, whose answers are pinned.
+
+
+def as_answers(kind, found):
+    """Return what was read in the form of the answers."""
+    if kind in {"offsets", "lmq"}:
+        return {f"{topic}@{group}": queues for (group, topic), queues in found.items()}
+    if kind in {"topics", "groups"}:
+        return {name: differences(config) for name, config in found.items()}
+    if kind == "filter":
+        return [(f.topic, f.consumer_group, f.expression, f.born_timestamp) for f in found]
+    return found
+
+
+def differences(config):
+    standard = type(config)("")
+    assert isinstance(config, (TopicConfig, SubscriptionGroupConfig))
+    return {
+        camel_case(each.name): getattr(config, each.name)
+        for each in fields(config)[1:]
+        if getattr(config, each.name) != getattr(standard, each.name)
+    }
+
+
+def of_release(kind, answer):
+    """Return an answer as `as_answers` has it; keys that name no group are skipped by brokers."""
+    if kind == "lmq":
+        answer = {key: {0: offset} for key, offset in answer.items()}
+    if kind in {"offsets", "lmq"}:
+        return {
+            key: {int(queue_id): offset for queue_id, offset in queues.items()}
+            for key, queues in answer.items()
+            if all(key.partition("@"))
+        }
+    if kind == "delay":
+        return {int(level): offset for level, offset in answer.items()}
+    if kind == "filter":
+        return [
+            (topic, group, f.get("expression", ""), f.get("bornTime", 0))
+            for topic, groups in answer.items()
+            for group, f in groups.items()
+        ]
+    return answer
+
+
+FILES = {
+    "topics": ("topics.json", parse_topic_configs),
+    "groups": ("subscriptionGroup.json", parse_group_configs),
+    "offsets": ("consumerOffset.json", parse_consumer_offsets),
+    "lmq": ("lmqConsumerOffset.json", parse_consumer_offsets),
+    "delay": ("delayOffset.json", parse_delay_offsets),
+    "filter": ("consumerFilter.json", parse_consumer_filters),
+}
+
+
+def read(tmp_path, kind, text):
+    name, convert = FILES[kind]
+    place = tmp_path / "config" / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(text.encode("latin-1"))
+    try:
+        found = find_config_file(StoreDirectory(str(tmp_path)), name, convert)
+    except StoreFormatError:
+        return None
+    return as_answers(kind, {} if found is None else found[0])
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_is_read_where_a_release_reads_it_and_as_that_release_does(tmp_path, kind):
+    wrong = []
+    for case_kind, text, *answers in CASES:
+        if case_kind != kind:
+            continue
+        taken = [of_release(kind, a) for a in answers if a is not None and a != "untried"]
+        found = read(tmp_path, kind, text)
+        if (found is None) != (not taken) or (taken and found not in taken):
+            wrong.append((text, found, taken))
+    assert not wrong

@@ -219,7 +219,7 @@ class ReadableStoreContract(ABC):
 
         with without_threads(), MessageStore(config_of(tmp_path / "store")) as written:
             put(written, range(20))
-            keys = [*written._opened().parts.queues.queues()]
+            keys = [*written._opened().files.queues.queues()]
             with self.open_beside(written) as store:
                 before = {key: units_of(store.queue(*key)) for key in keys}
                 end = store.end_offset

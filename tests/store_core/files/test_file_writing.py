@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,18 +8,25 @@ import pytest
 
 import store_core.files.file_writing as module
 from store_core.errors import StoreWriteError
+from store_core.files import file_writing
 from store_core.files.file_writing import (
     create_file,
     erase,
+    exchange,
     flush_directory,
     make_directory,
     new_file,
     open_file,
     put_file,
+    put_in_place,
+    remove_tree,
     replace_file,
+    restore,
+    take_away,
     write_all,
     write_error,
 )
+from store_core.files.regular_file import check_regular, open_to_read, open_to_write, read_file
 
 SIZE = 8 << 20
 
@@ -184,3 +192,105 @@ def test_a_file_is_replaced_whole_and_a_link_is_not_followed(tmp_path, monkeypat
 
 def _no_space(*_):
     raise OSError(28, "No space left on device")
+
+
+# A directory takes the place of another.
+
+
+def make(path: Path, content: str) -> str:
+    path.mkdir(parents=True)
+    (path / "file").write_text(content)
+    return str(path)
+
+
+@pytest.fixture(params=["exchange", "renames"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "renames":
+        monkeypatch.setattr(file_writing, "exchange", lambda *_: False)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("way")
+def test_new_is_in_place_and_old_aside(tmp_path: Path) -> None:
+    new, old = make(tmp_path / "work" / "new", "new"), make(tmp_path / "target", "old")
+    aside = str(tmp_path / "work" / "old")
+    put_in_place(new, old, aside)
+    assert (tmp_path / "target" / "file").read_text() == "new"
+    assert (tmp_path / "work" / "old" / "file").read_text() == "old"
+    assert not os.path.lexists(new)
+
+
+def test_without_an_old_one_it_is_a_rename(tmp_path: Path) -> None:
+    new, target = make(tmp_path / "new", "new"), str(tmp_path / "target")
+    put_in_place(new, target, str(tmp_path / "aside"))
+    assert (tmp_path / "target" / "file").read_text() == "new"
+    assert not (tmp_path / "aside").exists()
+
+
+def test_restore_brings_back_only_what_is_missing(tmp_path: Path) -> None:
+    aside, target = make(tmp_path / "aside", "old"), str(tmp_path / "target")
+    assert restore(target, aside)
+    assert (tmp_path / "target" / "file").read_text() == "old"
+    make(tmp_path / "aside", "older")
+    assert not restore(target, aside)
+    take_away(target, str(tmp_path / "gone"))
+    assert not (tmp_path / "target").exists()
+    take_away(target, str(tmp_path / "gone2"))
+    remove_tree(aside)
+    remove_tree(aside)
+    assert not (tmp_path / "aside").exists()
+
+
+def test_exchange_says_what_failed(tmp_path: Path) -> None:
+    first = make(tmp_path / "first", "1")
+    if not exchange(first, make(tmp_path / "second", "2")):
+        pytest.skip("this system cannot exchange names")
+    assert (tmp_path / "first" / "file").read_text() == "2"
+    with pytest.raises(OSError) as caught:
+        exchange(first, str(tmp_path / "missing"))
+    assert caught.value.errno == errno.ENOENT
+    assert caught.value.filename == first
+
+
+def test_regular_files_are_opened(tmp_path):
+    path = str(tmp_path / "file")
+    os.close(open_to_write(path, os.O_CREAT))
+    fd = open_to_write(path)
+    os.write(fd, b"abc")
+    os.close(fd)
+    assert read_file(path) == b"abc"
+    os.close(open_to_write(path, os.O_TRUNC))
+    assert read_file(path) == b""
+    check_regular(path)
+
+
+@pytest.mark.parametrize("opened", [open_to_read, open_to_write])
+@pytest.mark.parametrize(
+    ("put", "kind"),
+    [(os.mkfifo, "a FIFO"), (os.mkdir, "a directory"), (lambda path: path, "a device")],
+)
+def test_others_are_refused_at_once(tmp_path, opened, put, kind):
+    path = tmp_path / "file"
+    path = "/dev/full" if put(path) else path
+    with pytest.raises(OSError, match=f"is {kind}, where a regular file was expected"):
+        opened(str(path))
+
+
+def test_links_are_read_and_not_written(tmp_path):
+    (tmp_path / "file").write_bytes(b"abc")
+    (tmp_path / "link").symlink_to("file")
+    assert read_file(str(tmp_path / "link")) == b"abc"
+    with pytest.raises(OSError, match="is a link to file; nothing is written through links"):
+        open_to_write(str(tmp_path / "link"))
+    (tmp_path / "nowhere").symlink_to("gone")
+    with pytest.raises(OSError, match="is a link to gone"):
+        open_to_write(str(tmp_path / "nowhere"), os.O_CREAT)
+    assert not (tmp_path / "gone").exists()
+
+
+def test_what_is_missing_is_missing(tmp_path):
+    for opened in (open_to_read, open_to_write):
+        with pytest.raises(FileNotFoundError):
+            opened(str(tmp_path / "file"))
+        with pytest.raises(OSError, match="holds a NUL"):
+            opened("a\0b")

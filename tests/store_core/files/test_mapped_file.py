@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
+import threading
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import store_core.files.mapped_file as module
-from store_core.errors import StoreFormatError, StoreWriteError
+from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
 from store_core.files import mapped_file
-from store_core.files.mapped_file import MappedFile
+from store_core.files.mapped_file import MappedFile, ReservedWindow
+from store_core.files.ref_counted_map import RefCountedMap
 
 SIZE = 3 * 4096
 NAME = "00000000000000012288"
+WINDOW_SIZE = 64 << 10
+MAP_SIZE = 4096
 
 
 @pytest.fixture
@@ -261,3 +267,152 @@ def test_what_waits_in_the_write_buffer_does_not_count_as_flushed(tmp_path):
     file.commit()
     assert file.flushable_timestamp == 20
     file.close()
+
+
+@pytest.fixture
+def fd(tmp_path):
+    opened = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(opened, WINDOW_SIZE)
+    yield opened
+    os.close(opened)
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, 5000])
+def test_what_is_written_is_in_the_file(fd, length):
+    window, data = ReservedWindow(fd, WINDOW_SIZE), os.urandom(length)
+    for at in (0, 4090, WINDOW_SIZE - length):
+        assert window.write(at, memoryview(data))
+        assert os.pread(fd, length, at) == data
+    window.close()
+
+
+def test_small_writes_fill_a_file_of_several_windows(tmp_path):
+    size, random = (9 << 20) + 1000, Random(1)
+    with (tmp_path / "long").open("w+b") as file:
+        os.ftruncate(file.fileno(), size)
+        window, written = ReservedWindow(file.fileno(), size), bytearray()
+        while len(written) + 16_000 <= size:
+            data = random.randbytes(random.randint(1, 16_000))
+            assert window.write(len(written), data)
+            written += data
+            assert not any(os.pread(file.fileno(), 16_000, len(written)))
+        window.close()
+        assert file.read() == written.ljust(size, b"\0")
+
+
+def test_nothing_is_written_when_it_was_closed(fd):
+    window = ReservedWindow(fd, WINDOW_SIZE)
+    assert window.write(0, memoryview(b"x" * 100))
+    window.close()
+    assert not window.write(0, memoryview(b"y" * 100))  # the number may be another file's by now
+    assert os.pread(fd, 100, 0) == b"x" * 100
+
+
+def test_memory_is_used_again_when_there_are_descriptors_again(fd, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    window = ReservedWindow(fd, WINDOW_SIZE)
+    with monkeypatch.context() as patch:
+        patch.setattr("store_core.files.mapped_file.mmap.mmap", fail)
+        assert not window.write(0, memoryview(b"x" * 100))
+    assert window.write(0, memoryview(b"y" * 100))
+    assert os.pread(fd, 100, 0) == b"y" * 100
+    window.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EOPNOTSUPP])
+def test_nothing_is_written_where_no_blocks_can_be_reserved(fd, monkeypatch, code):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", fail)
+    window = ReservedWindow(fd, WINDOW_SIZE)
+    if code == errno.ENOSPC:
+        with pytest.raises(OSError, match="No space"):
+            window.write(0, memoryview(b"x" * 100))
+    else:
+        assert not window.write(0, memoryview(b"x" * 100))
+    assert os.pread(fd, WINDOW_SIZE, 0).strip(b"\0") == b""
+
+
+@pytest.fixture
+def held(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"abc".ljust(MAP_SIZE, b"\0"))
+    made = RefCountedMap(str(path), MAP_SIZE, os.open(path, os.O_RDWR))
+    yield made
+    made.close()
+
+
+def is_open(held):
+    try:
+        held.descriptor()
+    except StoreWriteError:
+        return False
+    return True
+
+
+def test_the_last_release_of_a_closed_file_unmaps_it(held):
+    assert held.hold()
+    assert held.hold()
+    assert held.mapped()[:3].tobytes() == b"abc"
+    held.close()
+    assert not held.is_available
+    assert not held.hold()
+    held.release()
+    assert held.mapped()[:3].tobytes() == b"abc"
+    held.release()
+    assert not is_open(held)
+
+
+def test_what_nobody_holds_is_unmapped_at_once(held):
+    assert held.hold()
+    held.mapped()
+    held.release()
+    assert is_open(held)
+    held.close()
+    held.close()
+    assert not is_open(held)
+
+
+def test_a_view_that_outlives_its_hold_stays_valid(held):
+    assert held.hold()
+    view = held.mapped()[:3]
+    held.close()
+    held.release()
+    assert view.tobytes() == b"abc"
+
+
+def test_a_file_that_became_shorter_is_an_error(held):
+    os.truncate(held.path, 5)
+    assert held.hold()
+    with pytest.raises(StoreReadError, match="cannot be mapped"):
+        held.mapped()
+    held.release()
+
+
+def test_no_thread_finds_it_closed_while_it_holds(held):
+    failures, begun = [], threading.Barrier(5)
+
+    def read():
+        begun.wait()
+        while held.hold():
+            try:
+                if held.mapped()[0] != ord("a") or not is_open(held):
+                    failures.append("closed")
+            finally:
+                held.release()
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    for _ in range(200):
+        assert held.hold()
+        held.release()
+    held.close()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert not is_open(held)

@@ -1,15 +1,37 @@
 from __future__ import annotations
 
+import copy
+import json
 import os
 import pickle
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from store_core.errors import StoreNotFoundError, StoreReadError
+from store_core.errors import StoreFormatError, StoreNotFoundError, StoreReadError
 from store_core.files import remote_filesystem
-from store_core.files.store_directory import StoreDirectory, expand_paths
+from store_core.files.segment_list import load_segments
+from store_core.files.store_directory import FileEntry, StoreDirectory, expand_paths, named_store
+from store_core.files.store_uri import StoreUri
+
+SECRETS = ("AKIAKEY", "SEC%2FRET", "SEC/RET", "hunter22", "tok3n")
+SHOWN = [
+    ("s3://AKIAKEY:SEC%2FRET@b/x?region=eu&scheme=http", "s3://b/x?region=eu&scheme=http"),
+    ("s3://AKIAKEY:SEC/RET@b/x/y@z", "s3://b/x/y@z"),
+    ("s3://b/x?access_key=AKIAKEY&session_token=tok3n", "s3://b/x"),
+    ("s3://b/x?endpoint_override=h:9000", "s3://b/x?endpoint_override=h:9000"),
+    ("s3://b/x?endpoint_override=http://me:hunter22@h", "s3://b/x"),
+    ("hdfs://me:hunter22@nn:8020/x", "hdfs://me@nn:8020/x"),
+    ("hdfs://nn:8020/x@y", "hdfs://nn:8020/x@y"),
+    ("abfs://data:hunter22@account/x", "abfs://data@account/x"),
+    ("abfs://:hunter22@account/x", "abfs://account/x"),
+    ("abfs://data@account/x?sig=tok3n&enable_tls=true", "abfs://data@account/x?enable_tls=true"),
+    ("gs://anonymous@b/x", "gs://anonymous@b/x"),
+    ("webhdfs://me:hunter22@nn:9870/x", "webhdfs://me@nn:9870/x"),
+]
 
 
 @pytest.fixture
@@ -167,3 +189,147 @@ def test_remote_globs(root, monkeypatch):
     ]
     with pytest.raises(StoreNotFoundError):
         expand_paths(["s3://bucket/nothing-*"])
+
+
+@pytest.mark.parametrize(("location", "shown"), SHOWN)
+def test_what_may_be_secret_is_not_shown(location, shown):
+    uri = StoreUri(location)
+    assert uri == shown
+    assert f"{uri} {uri!r} {uri:s}" == f"{shown} {shown!r} {shown}"
+    assert json.dumps([uri]) == json.dumps([shown])
+    for again in (pickle.loads(pickle.dumps(uri)), copy.deepcopy(uri), StoreUri(uri)):
+        assert (again, again.location) == (shown, location)
+    assert StoreUri(shown).location == shown
+
+
+@pytest.mark.parametrize(("location", "_"), SHOWN)
+def test_texts_of_libraries_are_cleaned(location, _):
+    text = StoreUri(location).hide_in(f"Cannot parse URI: '{location}' (key AKIAKEY)")
+    held = [secret for secret in SECRETS if secret in location]
+    assert not [secret for secret in held if secret in text]
+
+
+def test_directories_show_what_may_be_shown_and_open_the_rest():
+    directory = StoreDirectory("s3://AKIAKEY:SEC%2FRET@b/x")
+    again = pickle.loads(pickle.dumps(directory))
+    for one in (directory, again):
+        assert one.uri == "s3://b/x"
+        assert one.uri.location == "s3://AKIAKEY:SEC%2FRET@b/x"
+        assert repr(one) == "StoreDirectory('s3://b/x')"
+    [path] = expand_paths(["s3://AKIAKEY:SEC%2FRET@b/x"])
+    assert (path, path.location) == ("s3://b/x", "s3://AKIAKEY:SEC%2FRET@b/x")
+    assert type(named_store("/data/store")) is str
+
+
+@pytest.mark.parametrize(
+    "location", ["nothing://AKIAKEY:SEC%2FRET@b/x", "s3://AKIAKEY:SEC%2FRET@b/x?secret=tok3n"]
+)
+def test_errors_of_opening_tell_no_secret(location):
+    with pytest.raises(StoreReadError) as caught:
+        StoreDirectory(location).resolve()
+    told = str(caught.value)
+    assert "no filesystem opens this URI" in told
+    assert not [secret for secret in SECRETS if secret in told]
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def entry(from_offset, size, name=None):
+    name = name or f"{from_offset:020d}"
+    return FileEntry(name, f"/log/{name}", size, False, 0)
+
+
+def load(*entries, file_size=None, unit_bytes=1):
+    return load_segments(entries, file_size=file_size, unit_bytes=unit_bytes, option="theKey")
+
+
+def test_segments_are_sorted_and_found_by_offset():
+    segments = load(entry(200, 100), entry(100, 100), entry(400, 100))
+    assert (segments.file_size, segments.min_offset, segments.max_offset) == (100, 100, 500)
+    assert [s.from_offset for s in segments] == [100, 200, 400]
+    found = [segments.find(offset) for offset in (99, 100, 199, 200, 300, 399, 499, 500)]
+    assert [s and s.from_offset for s in found] == [None, 100, 100, 200, None, None, 400, None]
+
+
+def test_names_that_are_no_segment_are_skipped():
+    segments = load(
+        entry(0, 100),
+        entry(0, 100, "00000000000000000100.tmp"),
+        entry(0, 100, "100"),
+        entry(0, 7, "٠" * 20),
+    )
+    assert [s.path for s in segments] == ["/log/" + "0" * 20]
+
+
+@pytest.mark.parametrize("kind", [{"is_dir": True}, {"not_a_file": "a FIFO"}])
+def test_what_is_no_file_is_not_skipped(kind):
+    with pytest.raises(StoreFormatError, match="where a regular file was expected"):
+        load(entry(0, 100), entry(100, 0)._replace(**kind))
+
+
+def test_an_empty_last_file_is_skipped_and_others_keep_their_length():
+    segments = load(entry(0, 100), entry(100, 0), entry(200, 60), entry(300, 0), file_size=100)
+    assert [s.size for s in segments] == [100, 0, 60]
+    assert segments.max_offset == 260
+
+
+@pytest.mark.parametrize(
+    ("entries", "size"),
+    [
+        ([entry(0, 70)], 70),
+        ([entry(140, 70)], 70),
+        ([entry(0, 100), entry(100, 60)], 100),
+        ([entry(0, 100), entry(200, 100)], 100),  # the file between is lost
+        ([entry(0, 90), entry(100, 100), entry(200, 100)], 100),
+        ([], 0),
+    ],
+)
+def test_the_nominal_size_is_seen(entries, size):
+    assert load(*entries).file_size == size
+
+
+def test_a_given_size_is_rounded_up_to_units():
+    assert load(entry(0, 40), entry(40, 40), file_size=39, unit_bytes=20).file_size == 40
+
+
+@pytest.mark.parametrize(
+    ("entries", "options"),
+    [
+        ([entry(150, 100)], {}),
+        ([entry(0, 100), entry(130, 90), entry(240, 10)], {}),
+        ([entry(100, 100)], {"file_size": 30}),
+        ([entry(0, 70)], {"unit_bytes": 20}),
+        ([entry(0, 64), entry(1, 5)], {"file_size": 64}),
+    ],
+)
+def test_names_that_do_not_fit_name_file_and_option(entries, options):
+    with pytest.raises(StoreFormatError, match=r"/log/\d+.*theKey"):
+        load(*entries, **options)
+
+
+def test_equal_names_of_two_directories_are_refused():
+    twin = FileEntry("0" * 20, "/second/" + "0" * 20, 100, False, 0)
+    with pytest.raises(StoreFormatError, match="same name"):
+        load(entry(0, 100), twin)
+
+
+def test_names_beyond_a_long_are_refused():
+    with pytest.raises(StoreFormatError, match="larger"):
+        load(entry(0, 100, "9" * 20))
+
+
+@given(st.sets(st.integers(0, 50), min_size=1), st.integers(1, 1000), st.integers(-10, 60_000))
+def test_find_agrees_with_a_scan(numbers, size, offset):
+    segments = load(*(entry(n * size, size) for n in numbers), file_size=size)
+    holding = [n for n in numbers if n * size <= offset < (n + 1) * size]
+    found = segments.find(offset)
+    assert (None if found is None else [found.from_offset // size]) == (holding or None)
+
+
+def test_a_file_that_would_end_behind_every_byte_offset_is_refused():
+    last = (2**63 - 1) // 100 * 100
+    assert load(entry(last - 100, 100), file_size=100).max_offset == last
+    with pytest.raises(StoreFormatError, match="of 100 bytes would end after any byte offset"):
+        load(entry(last, 100), file_size=100)
+    with pytest.raises(StoreFormatError, match="end after any byte offset"):
+        load(entry(last - 100, 10**9), file_size=100)

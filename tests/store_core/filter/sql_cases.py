@@ -5,11 +5,16 @@ Of `random.Random` only the choices are used, so that hypothesis can make them a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from random import Random
 
-NAMES = ("a", "b", "c", "A", "_x$1", "TAGS")
+import numpy as np
+import pyarrow as pa
 
+from store_core import FilterEvaluationError, FilterSyntaxError, IgnoredInputWarning, SqlFilter
+
+NAMES = ("a", "b", "c", "A", "_x$1", "TAGS")
 _INTEGERS = """
 0 1 5 10 42 007 2147483646 2147483647 2147483648 4294967296 9223372036854775807 5L 5l 0L 2147483648L
 9223372036854775808 9007199254740992 9007199254740993 1234567890123456789
@@ -33,7 +38,6 @@ LONG_NUMBERS = (
 )
 BLANK_NUMBERS = (" 5", "5 ", "\t5\n", "\x005", "\u00a05", "5 5", "\x00")
 VALUES = (*STRINGS, *_NUMBER_TEXTS.split(), *LONG_NUMBERS, *BLANK_NUMBERS)
-
 _ORDERS = ("<", "<=", ">", ">=")
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 _BLANKS = (" ", " ", " ", "\t", "\n", "\r\n", "\f", "/**/", "/* a * / ** */", "--x\n", " -- '\r")
@@ -42,6 +46,7 @@ _WORDS = """
 ( ) , + - a 5 5.5 'x' # * /* -- ö . e5 1.5.5 \0
 """
 _SOUP = _WORDS.split()
+_LETTERS = {True: "T", False: "F", None: "N"}
 
 
 def quoted(text: str) -> str:
@@ -220,6 +225,7 @@ _SIMPLE = (
     *(Cases._in, Cases._searched, Cases._null, Cases._alone),
 )
 
+
 EXAMPLES: tuple[tuple[str, Mapping[str, str], str], ...] = (
     # a lone property is no truth value
     ("a", {}, "N"),
@@ -343,6 +349,7 @@ EXAMPLES: tuple[tuple[str, Mapping[str, str], str], ...] = (
 )
 """Expression, properties, and what RocketMQ says: T, F, N (NULL) or E (an exception)."""
 
+
 REFUSED: tuple[tuple[str, int, str], ...] = (
     ("", 0, ""),
     ("a >", 3, ""),
@@ -383,7 +390,6 @@ REFUSED: tuple[tuple[str, int, str], ...] = (
     ("a = 5\x00", 5, "\x00"),
 )
 """What RocketMQ does not parse; where our error is, in characters, and at which word."""
-
 IGNORED: tuple[tuple[str, str], ...] = (
     ("a LIKE 'x%'", "a"),
     ("a + 1 > 5", "a"),
@@ -395,3 +401,43 @@ IGNORED: tuple[tuple[str, str], ...] = (
     ("a = 5.5f", "a = 5.5"),
 )
 """Texts of which RocketMQ reads only the beginning, and what it reads."""
+
+
+# What our two evaluators say, in the Java program's letters: T, F, N (NULL), E (exception).
+
+
+def parsed(expression: str, dialect: int = 5) -> SqlFilter | None:
+    """Return the filter; None where it does not parse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IgnoredInputWarning)
+        try:
+            return SqlFilter(expression, dialect)
+        except FilterSyntaxError:
+            return None
+
+
+def scalar_answers(sql_filter: SqlFilter, maps: Sequence[Mapping[str, str]]) -> str:
+    answers = ""
+    for properties in maps:
+        try:
+            answer = _LETTERS[sql_filter.evaluate(properties)]
+        except FilterEvaluationError:
+            answer = "E"
+        assert sql_filter.matches(properties) is (answer == "T")
+        answers += answer
+    return answers
+
+
+def column_answers(sql_filter: SqlFilter, maps: Sequence[Mapping[str, str]]) -> str:
+    columns = {
+        name: pa.array([properties.get(name) for properties in maps], pa.string())
+        for name in sql_filter.property_names
+    }
+    truth = sql_filter.evaluate_columns(columns, len(maps))
+    assert {(part.dtype, len(part)) for part in truth} == {(np.dtype(bool), len(maps))}
+    assert np.sum(truth, axis=0).max(initial=0) <= 1  # at most one of TRUE, FALSE and failed
+    assert (sql_filter.matches_columns(columns, len(maps)) == truth.true).all()
+    letters = np.full(len(maps), "N")
+    for letter, rows in zip("TFE", truth):
+        letters[rows] = letter
+    return "".join(letters)

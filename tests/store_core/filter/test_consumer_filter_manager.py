@@ -1,16 +1,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from store_core.config.consumer_filter_file import ConsumerFilterData
+from store_core import SqlFilter
+from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.record_frames import RecordFrames
+from store_core.config.consumer_filter_file import ConsumerFilterData, load_consumer_filters
 from store_core.errors import StoreWriteError
-from store_core.filter.bloom_filter import BloomFilter
+from store_core.files.store_directory import StoreDirectory
+from store_core.filter.bloom_filter import BloomFilter, murmur3_64
 from store_core.filter.consumer_filter_manager import ConsumerFilterManager
+from store_core.filter.filter_bitmaps import FilterBitmaps
+from tests.golden_store import CLUSTER_NAMES, golden
+from tests.store_factory import StoreFactory
 
 NOW = 1_700_000_000_000
 DAY = 24 * 3600 * 1000
+EXPRESSIONS = ("a > 3", "a IS NULL OR b = 'x'", "a > 3 AND NOT (b IN ('y'))")
+MESSAGES = st.lists(
+    st.tuples(
+        st.sampled_from("TUV"),
+        st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "5", "x", "y", "5.5"])),
+    ),
+    min_size=1,
+    max_size=20,
+)
+GROUPS = st.lists(st.tuples(st.sampled_from("TU"), st.sampled_from(EXPRESSIONS)), max_size=5)
 
 
 class Clock:
@@ -190,3 +211,83 @@ def test_a_group_may_leave_some_of_its_topics():
     manager.unregister("g", kept_topics=["t"])
     assert not manager.get("t", "g").data.is_dead
     assert manager.get("u", "g").data.is_dead
+
+
+@pytest.mark.parametrize(
+    ("error_rate", "consumers", "hashes", "bits"),
+    [(20, 32, 3, 112), (20, 64, 3, 216), (10, 128, 4, 616), (1, 1, 7, 16), (99, 1, 1, 8)],
+)
+def test_size_of_a_filter(error_rate, consumers, hashes, bits):
+    bloom = BloomFilter(error_rate, consumers)
+    assert (bloom.hashes, bloom.bits) == (hashes, bits)
+    assert len(bloom.positions("g", "t")) == hashes
+    assert len(bloom.bitmap(())) == bits // 8
+
+
+def test_bits_of_a_consumer():
+    bloom = BloomFilter()
+    positions = bloom.positions("GroupA", "TopicA")
+    assert positions == (29, 107, 11)
+    bitmap = bloom.bitmap(positions)
+    assert bitmap.hex() == "0008002000000000000000000008"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", 0),
+        (b"GroupA#TopicA", -8794353966826142199),
+        # Guava's own vectors: murmur3_128().hashString("abc", ASCII) and of a longer text.
+        (b"abc", 0xB4963F3F3FAD7867),
+        (b"The quick brown fox jumps over the lazy dog", 0xE34BBC7BBC071B6C),
+    ],
+)
+def test_murmur_hash(data, expected):
+    assert murmur3_64(data) == expected % 2**64
+
+
+@pytest.mark.parametrize("name", CLUSTER_NAMES)
+def test_bits_are_those_that_brokers_gave(name):
+    filters = load_consumer_filters(StoreDirectory(str(golden(name).root)))
+    bloom = BloomFilter()
+    assert len(filters) == 7
+    for data in filters:
+        assert data.bit_positions == bloom.positions(data.consumer_group, data.topic)
+        assert bloom.fits(data.bit_count, data.bit_positions)
+
+
+@pytest.mark.parametrize(
+    ("bits", "positions"), [(216, (1, 2, 3)), (112, (1, 2)), (112, (1, 2, 112)), (112, (-1, 2, 3))]
+)
+def test_bits_of_another_filter_do_not_fit(bits, positions):
+    assert not BloomFilter().fits(bits, positions)
+
+
+def columns_of(messages):
+    store = StoreFactory(Path("nowhere"), segment_bytes=1 << 16)
+    for topic, properties in messages:
+        store.add(topic, properties=properties)
+    data = np.frombuffer(bytes(store.data), np.uint8)
+    places = np.array([record.commit_log_offset for record in store.records], np.int64)
+    return MessageColumns(RecordFrames(data, 0, places))
+
+
+@given(MESSAGES, GROUPS)
+def test_bits_are_set_as_for_one_message_after_the_other(messages, groups):
+    bloom = BloomFilter()
+    manager = ConsumerFilterManager(bloom, lambda: 7)
+    for number, (topic, expression) in enumerate(groups):
+        manager.register(topic, f"g{number}", expression)
+    found = FilterBitmaps(manager)(columns_of(messages))
+    expected = []
+    for topic, properties in messages:
+        bits = [
+            bit
+            for number, (of_topic, expression) in enumerate(groups)
+            if of_topic == topic and SqlFilter(expression).matches(properties)
+            for bit in bloom.positions(f"g{number}", topic)
+        ]
+        has_filters = any(of_topic == topic for of_topic, _ in groups)
+        expected.append(bloom.bitmap(bits) if has_filters else None)
+    assert (found is None) == (not any(bitmap is not None for bitmap in expected))
+    assert expected == ([None] * len(messages) if found is None else found.tolist())

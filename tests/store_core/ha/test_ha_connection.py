@@ -360,7 +360,7 @@ def test_garbage_of_many_disturbs_nobody(live_master, service):
 def test_an_offset_below_the_log_gets_heartbeats(tmp_path, caplog):
     with serving(tmp_path, ha_send_heartbeat_interval=30) as (store, service):
         assert store.wait_for_dispatch(20)
-        store._open.parts.segments.delete_files_before(SEGMENT)
+        store._open.files.segments.delete_files_before(SEGMENT)
         with RawSlave(service.address) as slave:
             slave.report(100, 100)
             slave.report(100)
@@ -408,7 +408,7 @@ def large(tmp_path):
 
 def test_a_slave_that_does_not_read_holds_nothing(large, caplog):
     with HAService(large, port=0) as service, _stall(service, large) as stalled:
-        segments = large._open.parts.segments
+        segments = large._open.files.segments
         files = segments.mapped_files
         wait_until(lambda: not any(file._holds for file in files))  # a flush may hold one, too
         with AckingSlave(service.address, 1) as good:

@@ -1,18 +1,27 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
-from store_core.log import segment_records
+from store_core.layout.message import BORNHOST_V6_FLAG, HEADER_IPV4
+from store_core.log import readable_log, segment_records
 from store_core.log.commit_log import CommitLog, commit_log_directories
-from tests.golden_store import golden
+from store_core.log.log_scan import Gap, scan_log
+from store_core.log.readable_log import begins_by, narrow_by_time
+from store_core.snapshot.store_snapshot import StoreSnapshot
+from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_core.remote import RemoteDirectory
-from tests.store_factory import StoreFactory, small_store
+from tests.store_factory import START_MS, StoreFactory, small_store
 
 SEGMENT = 4096
+HOUR = 3_600_000
 
 
 def open_log(directory, **config):
@@ -146,4 +155,199 @@ def test_a_remote_segment_is_never_read_as_a_whole(tmp_path, monkeypatch):
         assert call() is not False
         assert source.bytes_read < most
     assert log.frames_at(segment, offsets, size).ok.all()
+    log.close()
+
+
+def write_log(root, times, segment_bytes=2048):
+    factory = StoreFactory(root, segment_bytes=segment_bytes)
+    for time_ms in times:
+        factory.add(store_timestamp=START_MS + time_ms)
+    factory.write()
+    log = CommitLog(StoreDirectory(str(root)), MessageStoreConfig())
+    return factory, log
+
+
+def largest_step_back(times):
+    highest, step = times[0], 0
+    for time_ms in times:
+        highest = max(highest, time_ms)
+        step = max(step, highest - time_ms)
+    return step
+
+
+def check(factory, log, begin, stop, slack):
+    """No matching record lies outside; return the range."""
+    begin_ms = None if begin is None else START_MS + begin
+    stop_ms = None if stop is None else START_MS + stop
+    low, high = narrow_by_time(log, factory.end_offset, begin_ms, stop_ms, slack)
+    assert 0 <= low <= high <= factory.end_offset
+    for record in factory.records:
+        time_ms = record.store_timestamp
+        if (begin_ms is None or time_ms >= begin_ms) and (stop_ms is None or time_ms < stop_ms):
+            assert low <= record.commit_log_offset < high
+    return low, high
+
+
+@st.composite
+def random_walks(draw):
+    """Return times that grow, but for some steps back."""
+    now, times = 0, []
+    steps = st.sampled_from([0, 1, 1000, 1000, 60_000, -5_000, -HOUR])
+    for step in draw(st.lists(steps, min_size=1, max_size=60)):
+        now = max(now + step, 0)
+        times.append(now)
+    return times
+
+
+bounds = st.none() | st.integers(-HOUR, 2 * HOUR)
+
+
+@pytest.mark.parametrize("stop_bytes", [1, 100, 64 << 10])
+@settings(max_examples=25, deadline=None)
+@given(times=random_walks(), begin=bounds, length=bounds)
+def test_no_matching_record_is_excluded(tmp_path_factory, stop_bytes, times, begin, length):
+    root = tmp_path_factory.mktemp("time")
+    factory, log = write_log(root, times)
+    stop = None if length is None else (begin or 0) + length
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readable_log, "_STOP_BYTES", stop_bytes)
+        check(factory, log, begin, stop, largest_step_back(times))
+        for near in {t for time_ms in times[:4] for t in (time_ms - 1, time_ms, time_ms + 1)}:
+            check(factory, log, near, near + 1, largest_step_back(times))
+    log.close()
+
+
+@pytest.mark.parametrize("slack", [5_000, HOUR])
+def test_a_step_of_exactly_the_slack_is_covered(tmp_path, monkeypatch, slack):
+    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    ahead = [t * 1000 for t in range(40)]
+    times = [t + slack for t in ahead] + [ahead[-1] + t * 1000 for t in range(40)]
+    times[40:] = [times[39] - slack, *(times[39] - slack + t * 1000 for t in range(1, 40))]
+    factory, log = write_log(tmp_path, times)
+    for time_ms in sorted(set(times)):
+        check(factory, log, time_ms, time_ms + 1, slack)
+    log.close()
+
+
+def test_the_range_is_tight_without_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
+    low, high = check(factory, log, 40_000, 60_000, 0)
+    inside = [r for r in factory.records if low <= r.commit_log_offset < high]
+    assert 20 <= len(inside) <= 24
+    assert narrow_by_time(log, factory.end_offset, None, None, 0) == (0, factory.end_offset)
+    low, high = narrow_by_time(log, factory.end_offset, START_MS + 10**9, None, 0)
+    assert low in {r.commit_log_offset for r in factory.records[-4:]}
+    low, high = narrow_by_time(log, factory.end_offset, None, START_MS, 0)
+    assert (low, high) == (0, 0)
+    log.close()
+
+
+def test_few_of_a_thousand_segments_are_opened(tmp_path, monkeypatch):
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(1000)], segment_bytes=200)
+    assert len(log.segments) == 1000
+    opened = []
+    original = StoreDirectory.open
+
+    def counting(self, path):
+        opened.append(path)
+        return original(self, path)
+
+    monkeypatch.setattr(StoreDirectory, "open", counting)
+    low, high = check(factory, log, 400_000, 401_000, 5_000)
+    assert len(set(opened)) <= 24
+    assert high - low <= 14 * 200
+    log.close()
+
+
+def test_damaged_heads_of_segments_widen_the_range_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
+    log.close()
+    for path in sorted((tmp_path / "commitlog").iterdir())[1::2]:
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(bytes(50) + content[50:])
+    log = CommitLog(StoreDirectory(str(tmp_path)), MessageStoreConfig())
+    readable = [r for r in factory.records if log.is_record(r.commit_log_offset, 10**9)]
+    assert len(readable) < len(factory.records)
+    for begin in range(0, 100_000, 7_000):
+        check(factory, log, begin, begin + 3_000, 0)
+    log.close()
+
+
+def test_old_records_in_a_closing_blank_record_prove_nothing(tmp_path, monkeypatch):
+    """They are older than what lies before them: a log that was cut and grew again."""
+    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    old = StoreFactory(tmp_path, segment_bytes=4096)
+    while old.left_in_segment > 150:
+        old.add()
+    new = StoreFactory(tmp_path, segment_bytes=4096)
+    while new.end_offset < 2000:
+        new.add(body=b"another", store_timestamp=START_MS + HOUR + new.end_offset)
+    new.roll()
+    start = next(r.commit_log_offset for r in old.records if r.commit_log_offset > 2300)
+    new.data[start:4000] = old.data[start:4000]
+    new.add(store_timestamp=START_MS + 2 * HOUR)
+    new.write()
+    log = CommitLog(StoreDirectory(str(tmp_path)), MessageStoreConfig())
+    for record in new.records:
+        begin = record.store_timestamp - START_MS
+        check(new, log, begin, begin + 1, 0)
+    log.close()
+
+
+@pytest.mark.parametrize("name", GOLDEN_NAMES)
+def test_one_damaged_time_excludes_no_other_record(name, tmp_path, monkeypatch):
+    """Any record may be a probe; no checksum covers its time."""
+    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    store = golden(name)
+    root = store.copy_to(tmp_path)
+    config = MessageStoreConfig.from_properties(store.options)
+    with StoreSnapshot(root, config) as view:
+        log, end = view.log, view.end_offset
+        parts = [part for part in scan_log(log, log.min_offset, end) if not isinstance(part, Gap)]
+        offsets, times, flags = (
+            np.concatenate([np.empty(0, np.int64), *(part.column(column) for part in parts)])
+            for column in ("commit_log_offset", "store_timestamp", "sys_flag")
+        )
+        slack = largest_step_back(times.tolist()) if len(times) else 0
+        heads = np.flatnonzero(np.isin(offsets, [s.from_offset for s in log.segments]))
+        rows = np.arange(len(offsets))
+        near = np.unique(times)[:: max(len(times) // 3, 1)].tolist()
+        windows = [(t, t + 1) for t in near] + [(None, t) for t in near[1:2]]
+        for row in {*heads[:4].tolist(), *rows[:: max(len(rows) // 3, 1)].tolist()}:
+            segment = log.segments.find(int(offsets[row]))
+            at = int(offsets[row]) - segment.from_offset + HEADER_IPV4.at("store_timestamp")
+            at += 12 * bool(flags[row] & BORNHOST_V6_FLAG)
+            for bit in (24, 41, 61):
+                flip(segment.path, at + 7 - bit // 8, bit % 8)
+                damaged = log.store_timestamp_at(int(offsets[row]), end)
+                assert damaged == int(times[row]) ^ (1 << bit)
+                for begin, stop in windows:
+                    low, high = narrow_by_time(log, end, begin, stop, slack)
+                    wanted = rows != row
+                    wanted &= True if begin is None else times >= begin
+                    wanted &= times < stop
+                    assert ((offsets[wanted] >= low) & (offsets[wanted] < high)).all()
+                flip(segment.path, at + 7 - bit // 8, bit % 8)
+
+
+def flip(path, position, bit):
+    with Path(path).open("r+b") as file:
+        file.seek(position)
+        value = file.read(1)[0] ^ (1 << bit)
+        file.seek(position)
+        file.write(bytes([value]))
+
+
+def test_a_segment_is_begun_by_a_time_if_two_records_say_so(tmp_path):
+    factory, log = write_log(tmp_path, [t * 1000 for t in range(60)])
+    second = log.segments.segments[1]
+    begun = log.first_store_timestamp(second, factory.end_offset)
+    assert not begins_by(log, second, factory.end_offset, begun - 1)
+    assert not begins_by(log, second, factory.end_offset, begun + 999)
+    assert begins_by(log, second, factory.end_offset, begun + 1000)
+    flip(second.path, HEADER_IPV4.at("store_timestamp") + 2, 1)
+    assert not begins_by(log, second, factory.end_offset, begun - 1)
     log.close()

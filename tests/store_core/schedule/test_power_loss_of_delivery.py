@@ -13,8 +13,12 @@ from store_core.errors import LogDamageError, StoreFormatError
 from store_core.tools.repair.store_recovery import recover_store
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.schedule.delayed_store import Clock
-from tests.store_core.schedule.judge import deliver_all, look
-from tests.store_core.schedule.killed_delivery import delay_config, delayed_message
+from tests.store_core.schedule.test_killed_delivery import (
+    delay_config,
+    delayed_message,
+    deliver_all,
+    look,
+)
 from tests.store_core.simulated_disk import SimulatedDisk, fates
 
 SETTINGS = ({}, {"flush_disk_type": "ASYNC_FLUSH"})

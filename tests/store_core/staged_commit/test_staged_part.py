@@ -9,10 +9,21 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
 from store_core.staged_commit import staged_part, staged_part_writer
-from store_core.staged_commit.staged_part import QueueCount, check_staged_files, read_blocks
+from store_core.staged_commit import staged_part as module
+from store_core.staged_commit.staged_part import (
+    QueueCount,
+    check_staged_files,
+    checksum,
+    file_checksum,
+    read_blocks,
+)
+from store_core.staged_commit.staged_part_writer import is_on_this_machine
+from store_core.staged_commit.staged_records import place
 from tests.store_core.staged_commit.support import stage
 
 BODIES = [b"%d" % i for i in range(50)]
@@ -97,3 +108,98 @@ def test_a_part_without_messages_has_no_files():
     )
     check_staged_files(empty)
     assert list(read_blocks(empty)) == []
+
+
+@pytest.fixture
+def mounts(tmp_path, monkeypatch):
+    """Return a function that tells as what the file system of ``tmp_path`` is mounted."""
+    path = tmp_path / "mountinfo"
+    monkeypatch.setattr(staged_part_writer, "_MOUNTS", str(path))
+    device = tmp_path.stat().st_dev
+    here = f"{os.major(device)}:{os.minor(device)}"
+
+    def mount(*kinds):
+        lines = [
+            "22 28 0:20 / /proc rw,nosuid shared:5 - proc proc rw",
+            *(f"28 1 {here} / /a\\040b rw,relatime master:1 - {kind} - rw" for kind in kinds),
+        ]
+        path.write_text("".join(line + "\n" for line in lines))
+
+    return mount
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["ext4"], True),
+        (["xfs", "xfs"], True),  # mounted twice, or a directory of it elsewhere
+        (["nfs4"], False),
+        (["fuse.s3fs"], False),
+        (["virtiofs"], False),
+        (["overlay"], False),
+        (["ext4", "nfs4"], False),
+        ([], False),
+    ],
+)
+def test_only_what_nobody_else_has_mounted_is_of_this_machine(tmp_path, mounts, kinds, expected):
+    mounts(*kinds)
+    assert is_on_this_machine(str(tmp_path)) is expected
+
+
+@pytest.mark.parametrize("text", [None, "", "nonsense\n", "1 2 x:y / / rw - ext4 - rw\n"])
+def test_where_the_system_does_not_tell_nothing_is(tmp_path, monkeypatch, text):
+    path = tmp_path / "mountinfo"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setattr(staged_part_writer, "_MOUNTS", str(path))
+    assert not is_on_this_machine(str(tmp_path))
+
+
+def test_what_is_not_there_is_not(tmp_path):
+    assert not is_on_this_machine(str(tmp_path / "none"))
+
+
+@given(
+    st.lists(st.integers(1, 40), max_size=40),
+    st.integers(0, 200),
+    st.sampled_from([48, 64, 100]),
+    st.integers(0, 40),
+)
+def test_records_lie_where_one_by_one_appends_put_them(sizes, position, segment, cut):
+    expected, at = [], position
+    for size in sizes:
+        if segment - at % segment < size + 8:
+            at += segment - at % segment
+        expected.append(at)
+        at += size
+    found = []
+    for part in (sizes[:cut], sizes[cut:]):  # as blocks come, one after the other
+        runs, position = place(np.array(part, np.int32), position, segment)
+        for first, stop, offset in runs:
+            ends = np.cumsum(part[first:stop]).tolist()
+            found += [offset + end - size for end, size in zip(ends, part[first:stop])]
+    assert (found, position) == (expected, at)
+
+
+def test_a_record_that_fits_no_segment_is_refused():
+    with pytest.raises(ValueError, match="57 bytes do not fit a segment of 64"):
+        place(np.array([3, 57], np.int32), 5, 64)
+
+
+def plain(data):
+    words = [data[at : at + 8].ljust(8, b"\0") for at in range(0, len(data), 8)]
+    return sum(int.from_bytes(word, "little") for word in words) % 2**64
+
+
+@given(st.binary(max_size=40), st.integers(0, 7))
+def test_it_is_a_sum_of_words_wherever_they_lie(data, shift):
+    moved = np.frombuffer(bytes(shift) + data, np.uint8)[shift:]
+    assert checksum(moved) == plain(data)
+
+
+@pytest.mark.parametrize("length", [0, 1, 8, 63, 64, 65, 1000])
+def test_that_of_a_file_is_that_of_its_bytes(tmp_path, monkeypatch, length):
+    monkeypatch.setattr(module, "_READ_BYTES", 64)
+    data = np.random.default_rng(length).integers(0, 256, length, dtype=np.uint8).tobytes()
+    (tmp_path / "file").write_bytes(data)
+    assert file_checksum(str(tmp_path / "file")) == plain(data)

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +13,8 @@ from hypothesis import strategies as st
 from store_core.commit_job import close_committed
 from store_core.errors import StoreError, StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.staged_commit import log_tail, staged_part_writer
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.intent import (
     Commit,
@@ -18,7 +24,8 @@ from store_core.staged_commit.intent import (
     open_intents,
     read_intent,
 )
-from store_core.staged_commit.job import Ledger
+from store_core.staged_commit.job import Ledger, StagedJob
+from store_core.staged_commit.log_tail import EarlySync
 from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staging import (
     job_directories,
@@ -26,10 +33,20 @@ from store_core.staged_commit.staging import (
     remove_job,
     staged_files,
 )
-from tests.store_core.staged_commit.support import commit, job_name, opened, staged_job
+from tests.store_core.staged_commit import support
+from tests.store_core.staged_commit.support import (
+    commit,
+    job_name,
+    opened,
+    problems,
+    stage,
+    staged_job,
+)
 
 NOW_MS = 10**15  # later than any file
 JOB = job_name("j")
+MUCH = log_tail._EARLY_BYTES
+BODIES = [b"%d" % i * (1 + i % 9) for i in range(70)]
 
 
 def tree(path):
@@ -231,3 +248,161 @@ def test_a_damaged_ledger_stops_a_job_before_it_is_in_the_log(tmp_path):
     with pytest.raises(StoreFormatError, match="applications"):
         Ledger(str(tmp_path)).is_committed(None, None)
     assert list((tmp_path / "_staging").iterdir()) == []
+
+
+class Disk:
+    """Takes the place of the call that forces a file; it lasts until it is let go."""
+
+    def __init__(self):
+        self.forced = []
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.failure = None
+
+    def force(self, fd):
+        self.forced.append(fd)
+        self.begun.set()
+        assert self.may_end.wait(30)
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    made = Disk()
+    monkeypatch.setattr(log_tail, "sync_data", made.force)
+    yield made
+    made.may_end.set()
+
+
+def test_a_little_is_left_to_the_writer(disk):
+    with closing(EarlySync()) as early:
+        early.wrote(7, MUCH - 1)
+        early.wait()
+    assert disk.forced == []
+
+
+def test_the_writer_goes_on_while_much_is_forced(disk):
+    with closing(EarlySync()) as early:
+        early.wrote(7, MUCH)
+        assert disk.begun.wait(30)
+        early.wrote(7, 3 * MUCH)  # returns though the first is under way: no second one beside it
+        assert disk.forced == [7]
+        disk.may_end.set()
+        early.wait()
+        early.wrote(8, MUCH)
+    assert disk.forced == [7, 8]
+
+
+def test_what_came_while_one_was_under_way_counts_for_the_next(disk):
+    with closing(EarlySync()) as early:
+        early.wrote(7, MUCH)
+        assert disk.begun.wait(30)
+        early.wrote(7, MUCH)
+        disk.may_end.set()
+        early._under_way.result()
+        early.wrote(7, 1)
+        early.wait()
+    assert disk.forced == [7, 7]
+
+
+@pytest.mark.parametrize("tell", [lambda early: early.wait(), lambda early: early.wrote(7, MUCH)])
+def test_a_failure_is_told_once_it_is_known(disk, tell):
+    disk.failure = OSError(5, "Input/output error")
+    disk.may_end.set()
+    with closing(EarlySync()) as early:
+        early.wrote(7, MUCH)
+        with pytest.raises(OSError, match="Input/output"):
+            _until_known(early, tell)
+        early.wait()  # told once, as the system tells it
+    assert disk.forced == [7]
+
+
+def _until_known(early, tell):
+    early._under_way.exception()
+    tell(early)
+
+
+def test_closing_waits_and_says_nothing(disk):
+    early = EarlySync()
+    early.wrote(7, MUCH)
+    assert disk.begun.wait(30)
+    disk.failure = OSError(5, "")
+    closing = threading.Thread(target=early.close)
+    closing.start()
+    assert closing.is_alive()  # else its file could be closed under the thread
+    disk.may_end.set()
+    closing.join(30)
+    assert not closing.is_alive()
+
+
+def test_real_bytes_are_forced(tmp_path):
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    with closing(EarlySync()) as early:
+        os.write(fd, b"x")
+        early.wrote(fd, MUCH)
+        early.wait()
+        os.close(fd)
+        early.wrote(fd, MUCH)  # whoever closes it too early is told
+        with pytest.raises(OSError, match="Bad file"):
+            early.wait()
+
+
+# What the tasks work out for queues and index is what decoding the log would give.
+
+
+def files_of(root):
+    """Return queues and index; index files are named by the time they were made at."""
+    found = {}
+    for name in ("consumequeue", "index", "checkpoint"):
+        for path in sorted([root / name, *(root / name).rglob("*")]):
+            if path.is_file():
+                found[str(path.relative_to(root))] = path.read_bytes()
+    return found
+
+
+def properties(number):
+    """Return properties with none, one or several keys, tags or none, and a delay level."""
+    keys = b" ".join(b"k%d" % (number + i) for i in range(number % 4))
+    parts = {
+        b"KEYS": keys + (b" k1" if number % 5 == 0 else b""),
+        b"TAGS": b"tag%d" % (number % 3) if number % 2 else b"",
+        b"UNIQ_KEY": b"U%04d" % number if number % 3 else b"",
+        b"DELAY": b"%d" % (number % 20) if number % 7 else b"no number",
+    }
+    return b"".join(name + b"\1" + value + b"\2" for name, value in parts.items() if value)
+
+
+@pytest.mark.parametrize("topic", ["TopicA", SCHEDULE_TOPIC])
+def test_queues_and_index_are_those_of_a_decoded_log(tmp_path, monkeypatch, topic):
+    monkeypatch.setattr(staged_part_writer, "_ROWS_AT_ONCE", 20)
+    roots = {}
+    for decodes in (False, True):
+        root = roots[decodes] = tmp_path / str(decodes)
+        for number in range(2):
+            name = support.job_name(f"j{number}")
+            directory = root / "_staging" / name
+            directory.mkdir(parents=True)
+            given = {"topic": topic, "queues": 3, "blocks": 4, "properties": properties}
+            parts = [stage(directory, n, BODIES[n:], **given) for n in range(2)]
+            assert not any(part.is_multi_dispatch for part in parts)
+            job = StagedJob(name, tuple(replace(p, is_multi_dispatch=decodes) for p in parts))
+            commit(root, job, directory)
+        assert problems(root) == []
+    assert files_of(roots[False]) == files_of(roots[True])
+
+
+def test_records_that_name_further_queues_are_decoded(tmp_path, monkeypatch):
+    config = replace(support.CONFIG, enable_multi_dispatch=True, enable_lmq=True)
+    monkeypatch.setattr(support, "CONFIG", config)
+    name = support.job_name("j")
+    directory = tmp_path / "_staging" / name
+    directory.mkdir(parents=True)
+
+    def multi(number):
+        return b"INNER_MULTI_DISPATCH\1%%LMQ%%a\2INNER_MULTI_QUEUE_OFFSET\1%d\2" % number
+
+    part = stage(directory, 0, BODIES[:9], properties=multi)
+    assert part.is_multi_dispatch
+    commit(tmp_path, StagedJob(name, (part,)), directory)
+    assert problems(tmp_path) == []
+    assert (tmp_path / "consumequeue" / "%LMQ%a" / "0").exists()

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from store_core.errors import StoreReadError, StoreWriteError
 from store_core.files import in_place_file
-from store_core.state.checkpoint import CheckpointFile
-from tests.golden_store import golden
+from store_core.files.store_directory import StoreDirectory
+from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
+from tests.golden_store import STORE_NAMES, golden
 
 NAMES = (
     "physic_msg_timestamp",
@@ -125,3 +127,30 @@ def test_the_place_of_the_last_dispatch_is_kept_for_5_5_alone(checkpoint, before
     again.set_dispatched(9, 50)
     again.set_dispatched(-1, 0)
     assert numbers(again) == [0, 50, 0, 0, 0, after]
+
+
+@pytest.mark.parametrize("name", STORE_NAMES)
+def test_golden_checkpoints(name):
+    store = golden(name)
+    checkpoint = asdict(load_checkpoint(StoreDirectory(str(store.root))))
+    expected = store.meta["checkpoint_file"]
+    assert {key: checkpoint[key] for key in expected} == expected
+
+
+def test_a_missing_file_is_none(tmp_path):
+    assert load_checkpoint(StoreDirectory(str(tmp_path))) is None
+
+
+@pytest.mark.parametrize("length", range(50))
+def test_a_short_file_has_fewer_fields(length):
+    data = struct.pack(">7q", 10_000, 7_000, 3, 4, 5, 6, 7)[:length]
+    values = list(asdict(StoreCheckpoint.from_bytes(data)).values())
+    assert values == ([10_000, 7_000, 3, 4, 5, 6][: length // 8] + [None] * 6)[:6]
+
+
+@pytest.mark.parametrize(
+    ("physic", "logics", "expected"),
+    [(10_000, 7_000, 4_000), (2_000, 7_000, 0), (None, None, 0), (10_000, None, 0)],
+)
+def test_min_timestamp_has_a_margin_of_three_seconds(physic, logics, expected):
+    assert StoreCheckpoint(physic, logics).min_timestamp == expected

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from store_core import MessageStore, TimerMessageStore
 from store_core.codec.properties import string_to_properties
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
-from tests.store_core.timer.saved_files import SavedFiles
 from tests.store_core.timer.timed_store import (
     START_MS,
     Clock,
+    SavedFiles,
     put_timed,
     queue_of,
     timed_config,

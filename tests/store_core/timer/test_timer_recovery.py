@@ -10,10 +10,10 @@ import pytest
 
 from store_core.layout.timer import TIMER_LOG_UNIT
 from store_core.timer import timer_message_store
-from tests.store_core.timer.saved_files import SavedFiles
 from tests.store_core.timer.timed_store import (
     START_MS,
     Clock,
+    SavedFiles,
     bodies,
     checkpoint_of,
     put_timed,
@@ -242,7 +242,7 @@ def test_expired_messages_leave_no_files_behind(tmp_path, clock):
         run(store, service, LATER_MS)
         assert service.clean() == 0
         before = sorted(Path(tmp_path, "timerlog").iterdir())
-        segments = store._opened().parts.segments
+        segments = store._opened().files.segments
         segments.delete_files_before(segments.max_offset // 2048 * 2048)
         removed = service.clean()
         assert removed >= 2

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
 import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rmqnet import Message, Producer, PullConsumer, serve
+from rmqnet import Admin, Message, Producer, PullConsumer, serve
+from rmqnet.broker.metrics.broker_collector import Lag, lags
+from rmqnet.broker.metrics.stats_items import StatsItems
+from rmqnet.broker.metrics.traffic import SIZE_LIMITS, Incoming, Outgoing, Traffic, message_type
 from rmqnet.client.producer.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
     TransactionProducer,
 )
 from rmqnet.errors import ClientError
+from rmqnet.remoting.codes import ResponseCode
+from rmqnet.remoting.headers import GetMaxOffsetRequestHeader, ViewBrokerStatsDataRequestHeader
+from store_core.config.config_files import SubscriptionGroupConfig, TopicConfig
+from tests.rmqnet.broker.client_broker import ClientBroker
+from tests.rmqnet.remoting.raw_client import RawClient
 from tests.rmqnet.scripted_cluster import wait_until
 
 SETTINGS = {
@@ -25,6 +35,52 @@ SETTINGS = {
     "defaultTopicQueueNums": 1,
 }
 NODE = {"cluster": "shop", "node_type": "broker", "node_id": "broker-a"}
+FIGURE_SETTINGS = {"brokerName": "b", "mappedFileSizeCommitLog": "4194304"}
+# Those that rocketmq-exporter takes for numbers (BrokerRuntimeStats): without one it shows none.
+EXPORTED = {
+    "msgPutTotalTodayNow",
+    "putMessageDistributeTime",
+    "putTps",
+    "getMissTps",
+    "getTransferredTps",
+    "getTotalTps",
+    "getFoundTps",
+    "commitLogDirCapacity",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "remainHowManyDataToFlush",
+    "msgGetTotalTodayNow",
+    "queryThreadPoolQueueSize",
+    "bootTimestamp",
+    "pullThreadPoolQueueSize",
+    "commitLogMinOffset",
+    "runtime",
+    "dispatchMaxBuffer",
+    "brokerVersion",
+    "consumeQueueDiskRatio",
+    "pageCacheLockTimeMills",
+    "commitLogDiskRatio",
+    "commitLogMaxOffset",
+    "getMessageEntireTimeMax",
+    "putMessageTimesTotal",
+    "brokerVersionDesc",
+    "sendThreadPoolQueueSize",
+    "startAcceptSendRequestTimeStamp",
+    "putMessageEntireTimeMax",
+    "earliestMessageTimeStamp",
+    "remainTransientStoreBufferNumbs",
+    "queryThreadPoolQueueCapacity",
+    "putMessageAverageSize",
+    "dispatchBehindBytes",
+    "putMessageSizeTotal",
+    "sendThreadPoolQueueCapacity",
+    "pullThreadPoolQueueCapacity",
+    "msgPutTotalYesterdayMorning",
+    "msgGetTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgGetTotalTodayMorning",
+}
 
 
 @pytest.fixture
@@ -157,3 +213,197 @@ def test_a_port_that_is_taken(cluster, tmp_path):
         second.start()
     with serve(tmp_path / "other", settings=SETTINGS) as again:  # its lock was given back
         assert again.metrics_address is None
+
+
+# Sums of a minute, an hour and a day, with the clock set by hand.
+
+
+class Clock:
+    now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_minute_forgets_what_an_hour_and_a_day_know(clock: Clock) -> None:
+    traffic = Traffic()
+    items = StatsItems(traffic, "c", clock)
+    traffic.put("t", "normal", 3, 300)
+    for _ in range(7):
+        clock.now += 10_000
+        assert items.run_once()
+    assert not items.run_once()
+    traffic.put("t", "normal", 1, 50)
+    data = items.data("TOPIC_PUT_NUMS", "t")
+    assert data is not None
+    assert data["statsMinute"] == {"sum": 1, "tps": 1000 / 60_000, "avgpt": 1.0}
+    assert data["statsHour"] == {"sum": 4, "tps": 4000 / 70_000, "avgpt": 2.0}
+    assert data["statsDay"]["sum"] == 4
+
+
+def test_each_kind_has_its_key(clock: Clock) -> None:
+    traffic = Traffic()
+    items = StatsItems(traffic, "c", clock)
+    traffic.put("t", "normal", 2, 200)
+    traffic.put("u", "normal", 1, 10)
+    traffic.pulled("t", "g", 4, 40)
+    traffic.sent_back_by("t", "g")
+    expected = {
+        ("TOPIC_PUT_NUMS", "t"): 2,
+        ("TOPIC_PUT_SIZE", "t"): 200,
+        ("BROKER_PUT_NUMS", "c"): 3,
+        ("GROUP_GET_NUMS", "t@g"): 4,
+        ("GROUP_GET_SIZE", "t@g"): 40,
+        ("BROKER_GET_NUMS", "c"): 4,
+        ("SNDBCK_PUT_NUMS", "t@g"): 1,
+    }
+    for (name, key), total in expected.items():
+        data = items.data(name, key)
+        assert data is not None
+        assert data["statsMinute"]["sum"] == total
+    assert items.data("TOPIC_PUT_NUMS", "other") is None
+    assert items.data("GROUP_GET_NUMS", "t") is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"TAGS": "a"}, "normal"),
+        ({"TRAN_MSG": "true", "DELAY": "3"}, "transaction"),
+        ({"TRAN_MSG": "false"}, "normal"),
+        ({"__SHARDINGKEY": "k", "DELAY": "3"}, "fifo"),
+        *(({key: "1"}, "delay") for key in ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")),
+        *(({key: "1"}, "delay") for key in ("TIMER_DELIVER_MS", "__STARTDELIVERTIME")),
+    ],
+)
+def test_kinds_of_messages(properties, expected):
+    assert message_type(properties) == expected
+
+
+def test_what_threads_count_is_added_up():
+    traffic, threads = Traffic(), 8
+
+    def count(number):
+        for _ in range(500):
+            traffic.put("orders", "normal", 2, 300)
+            traffic.pulled("orders", f"g{number % 2}", 1, 100)
+            traffic.died("orders", "g0")
+            traffic.ended(is_commit=number % 4 > 0)
+
+    workers = [threading.Thread(target=count, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    while any(worker.is_alive() for worker in workers):
+        traffic.totals()  # while others count
+    (count,) = traffic.incoming.values()
+    assert (count.messages, count.size_bytes, sum(count.sizes)) == (8000, 1_200_000, 4000)
+    assert list(traffic.incoming) == [Incoming("orders", "normal")]
+    assert {key: each.messages for key, each in traffic.outgoing.items()} == {
+        Outgoing("orders", "g0"): 2000,
+        Outgoing("orders", "g1"): 2000,
+    }
+    assert traffic.dead == {Outgoing("orders", "g0"): 4000}
+    assert (traffic.commits, traffic.rollbacks) == (3000, 1000)
+    assert traffic.totals() == (8000, 1_200_000, 4000, 400_000)
+
+
+def test_sizes_are_those_of_one_message():
+    traffic = Traffic()
+    for limit in SIZE_LIMITS:
+        traffic.put("orders", "normal", 10, 10 * limit)
+    traffic.put("orders", "normal", 1, SIZE_LIMITS[-1] + 1)
+    (count,) = traffic.incoming.values()
+    assert count.sizes == [1] * (len(SIZE_LIMITS) + 1)
+
+
+@pytest.fixture
+def parts(tmp_path):
+    with ClientBroker(tmp_path) as running:
+        broker = running.broker
+        broker.topics.update(TopicConfig("orders", 2, 2), {})
+        for queue_id, count in ((0, 5), (1, 3)):
+            for _ in range(count):
+                running.store.put_message(Message("orders", b"tea", queue_id=queue_id))
+        running.store.wait_for_dispatch()
+        broker.groups.update(SubscriptionGroupConfig("cooks"), {})
+        yield broker
+
+
+def test_a_group_without_members_is_behind_from_where_it_was(parts):
+    parts.offsets.commit("cooks", "orders", 0, 2)
+    parts.offsets.commit_pull("cooks", "orders", 0, 4)
+    (found,) = lags(parts)
+    assert (found.group, found.topic) == ("cooks", "orders")
+    assert (found.behind, found.inflight) == (3, 2)  # of the other queue nothing is noted
+    assert found.latency_ms >= found.queueing_ms >= 0
+
+
+def test_one_that_has_all_is_not_behind(parts):
+    for queue_id, end in ((0, 5), (1, 3)):
+        parts.offsets.commit("cooks", "orders", queue_id, end)
+    assert list(lags(parts)) == [Lag("cooks", "orders", 0, 0, 0, 0)]
+
+
+def test_offsets_after_the_end_are_no_lag(parts):
+    parts.offsets.commit("cooks", "orders", 0, 500)
+    parts.offsets.commit_pull("cooks", "orders", 0, 900)
+    (found,) = lags(parts)
+    assert (found.behind, found.inflight) == (0, 0)
+
+
+def test_topics_that_are_gone_and_groups_that_read_nothing_are_left_out(parts):
+    parts.offsets.commit("cooks", "gone", 0, 1)
+    assert list(lags(parts)) == []
+
+
+# What exporters and consoles ask a served broker, and whether it is of this moment.
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory):
+    with serve(tmp_path_factory.mktemp("store"), settings=FIGURE_SETTINGS) as served:
+        yield served
+
+
+@pytest.fixture
+def raw(served):
+    with RawClient(int(served.address.rpartition(":")[2])) as client:
+        yield client
+
+
+def test_all_that_exporters_need_is_there(served) -> None:
+    with Admin(served.namesrv_addr) as admin:
+        figures = admin.broker_stats("b")
+    assert set(figures) >= EXPORTED
+    assert figures["sendThreadPoolQueueHeadWaitTimeMills"] == "0"
+    assert figures["remainTransientStoreBufferNumbs"] == str(2**31 - 1)
+
+
+def test_a_queue_ends_after_the_message_that_was_acknowledged(served, raw: RawClient) -> None:
+    with Admin(served.namesrv_addr) as admin, Producer("p", served.namesrv_addr) as producer:
+        admin.create_topic("ends", 1)
+        for _ in range(20):
+            for _ in range(24):
+                sent = producer.send(Message("ends", b"x" * 100))
+            answer = raw.request(GetMaxOffsetRequestHeader("ends", 0))
+            assert answer.ext_fields["offset"] == str(sent.queue_offset + 1)
+            (stats,) = admin.topic_stats("ends").values()
+            assert stats.max_offset == sent.queue_offset + 1
+
+
+def test_what_was_counted_of_a_topic_is_told(served, raw: RawClient) -> None:
+    with Producer("p", served.namesrv_addr) as producer:
+        producer.send(Message("counted", b"x" * 100))
+    answer = raw.request(ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "counted"))
+    assert answer.code == ResponseCode.SUCCESS
+    told = json.loads(answer.body)
+    assert set(told) == {"statsMinute", "statsHour", "statsDay"}
+    assert all(part["sum"] == 1 and part["avgpt"] == 1 for part in told.values())
+    answer = raw.request(ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "never"))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == "The stats <TOPIC_PUT_NUMS> <never> not exist"

@@ -338,7 +338,7 @@ class TestLongPolling:
             raise StoreWriteError("full", "index")
 
         with monkeypatch.context() as patch:
-            patch.setattr(broker.store._opened().parts.index, "dispatch", fail)
+            patch.setattr(broker.store._opened().files.index, "dispatch", fail)
             broker.send(topic, b"new")
             assert _messages(
                 broker, broker.pull(topic, 0, 0, sys_flag=6, suspend_timeout_millis=60_000)

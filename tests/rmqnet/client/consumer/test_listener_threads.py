@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from rmqnet.client.consumer.consume_statistics import ConsumeStatistics
 from rmqnet.client.consumer.listening import ListenerThreads
 
 DEADLINE_S = 10.0
@@ -107,3 +108,34 @@ def test_no_more_threads_to_be_had(
     monkeypatch.undo()
     threads.stop(DEADLINE_S)
     assert "few goes on with 1 threads: can't start new thread" in caplog.text
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.s = 50.0
+
+    def __call__(self) -> float:
+        return self.s
+
+
+def test_rates_of_the_last_minute() -> None:
+    clock = _Clock()
+    statistics = ConsumeStatistics(clock)
+    statistics.pulled("t", 32, 0.5)
+    statistics.pulled("t", 8, 0.1)
+    statistics.consumed("t", 9, 1, 2.0)
+    clock.s += 10
+    status = statistics.status("t")
+    assert status == {
+        "pullRT": 300.0,
+        "pullTPS": 4.0,
+        "consumeRT": 2000.0,
+        "consumeOKTPS": 0.9,
+        "consumeFailedTPS": 0.1,
+        "consumeFailedMsgs": 1,
+    }
+    for _ in range(7):
+        statistics.sample()
+        clock.s += 10
+    assert set(statistics.status("t").values()) == {0}, "more than a minute ago"
+    assert set(statistics.status("other").values()) == {0}

@@ -1,23 +1,68 @@
 from __future__ import annotations
 
+import os
 import random
+import struct
+import threading
+import time
 import zlib
 
 import pytest
 
+from rmqnet.client.producer import unique_keys
 from rmqnet.client.producer.compression import Compression
 from rmqnet.client.producer.message_batch import encoded_batch, outgoing_batch
 from rmqnet.client.producer.outgoing_message import outgoing_message
 from rmqnet.client.producer.unique_keys import UniqueKeys
+from rmqnet.client.producer.validation import (
+    MAX_MESSAGE_SIZE,
+    check_group,
+    check_message,
+    check_properties,
+    check_topic,
+)
 from rmqnet.errors import ClientError
 from store_core.codec.compression import inflate
 from store_core.codec.inner_batch import split_inner_batch
+from store_core.codec.message_id import month_start_ms
 from store_core.codec.properties import string_to_properties
 from store_core.message import Message
 
 MIB = 1 << 20
 KEYS = UniqueKeys(b"\x0a\x00\x00\x07")
 PLAIN = Compression()
+ADDRESS = b"\x0a\x00\x00\x07"
+# Which names Validators of RocketMQ 5.3.3 let pass: as a topic to send to, as a group.
+NAMES = [
+    ("orders", True, True),
+    ("%RETRY%g", True, True),
+    ("%DLQ%g", True, True),
+    ("a|b-c_D9", True, True),
+    ("", False, False),
+    ("  ", False, False),
+    ("\t\n", False, False),
+    ("a b", False, False),
+    ("a.b", False, False),
+    ("a/b", False, False),
+    ("\u00e4", False, False),
+    ("a\U0001f600", False, False),
+    ("a" * 127, True, True),
+    ("a" * 128, False, True),
+    ("a" * 255, False, True),
+    ("a" * 256, False, False),
+    ("a\n", False, False),
+    ("SCHEDULE_TOPIC_XXXX", False, True),
+    ("RMQ_SYS_TRANS_HALF_TOPIC", False, True),
+    ("RMQ_SYS_TRANS_OP_HALF_TOPIC", False, True),
+    ("TRANS_CHECK_MAX_TIME_TOPIC", False, True),
+    ("SELF_TEST_TOPIC", False, True),
+    ("OFFSET_MOVED_EVENT", False, True),
+    ("TBW102", True, True),
+    ("BenchmarkTest", True, True),
+    ("rmq_sys_wheel_timer", True, True),
+    ("RMQ_SYS_TRACE_TOPIC", True, True),
+    ("CHECKPOINT_TOPIC", True, True),
+]
 
 
 def properties_of(text: str) -> dict[str, str]:
@@ -213,3 +258,149 @@ def test_a_batch_made_elsewhere_is_sent_as_it_is():
     sent = encoded_batch("t", JAVA_BATCH, ["A", "B"], MIB, wait=False)
     assert (sent.body, sent.message_id) == (JAVA_BATCH, "A,B")
     assert properties_of(sent.properties) == {"WAIT": "false"}
+
+
+def test_an_id_says_who_and_when():
+    before_ms = time.time_ns() // 1_000_000
+    raw = bytes.fromhex(UniqueKeys(ADDRESS).next_key())
+    after_ms = time.time_ns() // 1_000_000
+    address, process, _, since_ms, count = struct.unpack(">4sHiIH", raw)
+    assert (address, process, count) == (ADDRESS, os.getpid() & 0xFFFF, 0)
+    assert before_ms <= month_start_ms(before_ms) + since_ms <= after_ms
+
+
+def test_ids_are_upper_case_hex_also_of_long_addresses():
+    key = UniqueKeys(bytes(range(0xF0, 0x100))).next_key()
+    assert len(key) == 56
+    assert key == key.upper()
+    assert len(UniqueKeys(ADDRESS).next_key()) == 32
+
+
+def test_ids_differ_in_all_threads():
+    keys, given = UniqueKeys(ADDRESS), []
+    threads = [
+        threading.Thread(target=lambda: given.extend([keys.next_key() for _ in range(5000)]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(given)) == 20_000
+
+
+def test_two_processes_of_one_number_differ():
+    one, other = UniqueKeys(ADDRESS).next_key(), UniqueKeys(ADDRESS).next_key()
+    assert one[8:12] == other[8:12]
+    assert one[12:20] != other[12:20]
+
+
+def test_a_new_month_begins_at_zero(monkeypatch):
+    keys = UniqueKeys(ADDRESS)
+    start = month_start_ms(time.time_ns() // 1_000_000)
+    later_ms = month_start_ms(start + 40 * 86_400_000) + 1234
+    monkeypatch.setattr(unique_keys.time, "time_ns", lambda: later_ms * 1_000_000)
+    assert int(keys.next_key()[20:28], 16) == 1234
+
+
+def test_the_counter_starts_anew_after_two_bytes():
+    keys = UniqueKeys(ADDRESS)
+    counts = [int(keys.next_key()[28:], 16) for _ in range(65_537)]
+    assert counts[-2:] == [65_535, 0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_ids_of_its_own():
+    keys = UniqueKeys(ADDRESS)
+    keys.next_key()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write_end, keys.next_key().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    given = os.read(read_end, 100).decode()
+    os.close(read_end)
+    os.close(write_end)
+    assert given[:20] != keys.next_key()[:20]
+
+
+def test_threads_of_a_forked_child_have_none_of_its_parents(monkeypatch):
+    keys = UniqueKeys(ADDRESS)
+    parents = keys.next_key()[:20]
+    given = []
+
+    class AskedMeanwhile(unique_keys.random.SystemRandom):
+        def randrange(self, *bounds):
+            if not given:  # as another thread does in the middle of the first one's beginning
+                given.append("")
+                given.append(keys.next_key())
+            return super().randrange(*bounds)
+
+    monkeypatch.setattr(unique_keys.random, "SystemRandom", AskedMeanwhile)
+    child = os.getpid() + 1
+    monkeypatch.setattr(unique_keys.os, "getpid", lambda: child)
+    given.append(keys.next_key())
+    assert len(given) == 3
+    assert parents not in {key[:20] for key in given}
+
+
+def passes(check, name: str) -> bool:
+    try:
+        check(name)
+    except ClientError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("name", "as_topic", "as_group"), NAMES)
+def test_names_pass_where_they_do_in_java(name, as_topic, as_group):
+    assert passes(check_topic, name) is as_topic
+    assert passes(check_group, name) is as_group
+
+
+def test_the_default_group_is_refused():
+    with pytest.raises(ClientError, match="DEFAULT_PRODUCER"):
+        check_group("DEFAULT_PRODUCER")
+
+
+def test_errors_name_what_is_wrong():
+    with pytest.raises(ClientError, match=r"topic 'a b' has characters other than"):
+        check_topic("a b")
+    with pytest.raises(ClientError, match=r"topic has 128 characters, at most 127"):
+        check_topic("a" * 128)
+    check_topic("%DLQ%" + "a" * 250)  # as brokers of 5.5 take it
+    with pytest.raises(ClientError, match=r"topic has 256 characters, at most 255"):
+        check_topic("%RETRY%" + "a" * 249)
+    with pytest.raises(ClientError, match=r"'SELF_TEST_TOPIC' is the broker's own"):
+        check_topic("SELF_TEST_TOPIC")
+    with pytest.raises(ClientError, match="the group is blank"):
+        check_group(" ")
+
+
+def test_bodies_have_one_byte_to_the_most_allowed():
+    check_message(Message("t", b"x"), 1)
+    check_message(Message("t", bytes(MAX_MESSAGE_SIZE)), MAX_MESSAGE_SIZE)
+    with pytest.raises(ClientError, match="topic 't' has no body"):
+        check_message(Message("t", b""), 1)
+    with pytest.raises(ClientError, match=r"'t' has a body of 5 bytes, more than .* 4$"):
+        check_message(Message("t", b"12345"), 4)
+
+
+def test_flags_have_32_bits():
+    check_message(Message("t", b"x", flag=-(1 << 31)), 9)
+    for flag in (1 << 31, 0.5, "1"):
+        with pytest.raises(ClientError, match="a number of 32 bits"):
+            check_message(Message("t", b"x", flag=flag), 9)
+
+
+def test_light_queues_have_no_slash():
+    check_message(Message("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}), 9)
+    with pytest.raises(ClientError, match="INNER_MULTI_DISPATCH"):
+        check_message(Message("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a/b"}), 9)
+
+
+def test_properties_have_a_bound():
+    check_properties("t", 32767)
+    with pytest.raises(ClientError, match="'t' has properties of 32768 bytes, more than 32767"):
+        check_properties("t", 32768)

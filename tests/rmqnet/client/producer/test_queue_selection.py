@@ -5,7 +5,11 @@ import collections
 import pytest
 
 from rmqnet.client.message_queue import MessageQueue
-from rmqnet.client.producer.fault_tolerance import LatencyFaultTolerance
+from rmqnet.client.producer.fault_tolerance import (
+    LatencyFaultTolerance,
+    monotonic_ms,
+    not_available_duration_ms,
+)
 from rmqnet.client.producer.queue_selection import (
     TopicPublishInfo,
     select_queue,
@@ -31,9 +35,29 @@ CHOSEN = [
     ("Aa", [0, 0, 0, 0, 5, 0, 0, 12, 2112]),
     ("BB", [0, 0, 0, 0, 5, 0, 0, 12, 2112]),
 ]
-
 A0, A1 = MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)
 B0, B1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
+# What MQFaultStrategy.computeNotAvailableDuration of RocketMQ 5.3.3 returned.
+DURATIONS = [
+    (0, 0),
+    (49, 0),
+    (50, 0),
+    (99, 0),
+    (100, 0),
+    (549, 0),
+    (550, 2000),
+    (1799, 2000),
+    (1800, 5000),
+    (2999, 5000),
+    (3000, 6000),
+    (4999, 6000),
+    (5000, 10000),
+    (9999, 10000),
+    (10000, 10000),
+    (14999, 10000),
+    (15000, 30000),
+    (600000, 30000),
+]
 
 
 class Clock:
@@ -117,3 +141,54 @@ def test_the_broker_that_failed_is_not_taken_even_if_it_alone_does_not_rest():
     info = TopicPublishInfo([A0, A1, B0, B1])
     faults.update("b", 16_000)
     assert {select_queue(info, "a", faults).broker_name for _ in range(40)} == {"b"}
+
+
+@pytest.mark.parametrize(("latency_ms", "duration_ms"), DURATIONS)
+def test_how_long_a_broker_rests(latency_ms, duration_ms):
+    assert not_available_duration_ms(latency_ms) == duration_ms
+    clock = Clock()
+    faults = LatencyFaultTolerance(clock)
+    faults.update("a", latency_ms)
+    assert faults.is_available("a") is (duration_ms == 0)
+    if duration_ms:
+        clock.now_ms += duration_ms - 1
+        assert not faults.is_available("a")
+        clock.now_ms += 1
+    assert faults.is_available("a")
+    assert faults.is_reachable("a")
+
+
+def test_a_failed_send_counts_as_ten_seconds():
+    clock = Clock()
+    faults = LatencyFaultTolerance(clock)
+    faults.update("a", 1, isolation=True, reachable=False)
+    clock.now_ms += 9_999
+    assert not faults.is_available("a")
+    assert not faults.is_reachable("a")
+    clock.now_ms += 1
+    assert faults.is_available("a")
+    assert not faults.is_reachable("a")
+
+
+def test_a_quick_send_does_not_end_a_rest_but_reaches_the_broker():
+    clock = Clock()
+    faults = LatencyFaultTolerance(clock)
+    faults.update("a", 1, isolation=True, reachable=False)
+    faults.update("a", 1)
+    assert not faults.is_available("a")
+    assert faults.is_reachable("a")
+
+
+def test_a_shorter_rest_does_not_cut_a_longer_one():
+    clock = Clock()
+    faults = LatencyFaultTolerance(clock)
+    faults.update("a", 15_000)
+    faults.update("a", 600)
+    clock.now_ms += 29_999
+    assert not faults.is_available("a")
+
+
+def test_unknown_brokers_are_fine():
+    faults = LatencyFaultTolerance(monotonic_ms)
+    assert faults.is_available("z")
+    assert faults.is_reachable("z")

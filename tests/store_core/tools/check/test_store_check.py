@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store_core.errors import StoreReadError
 from store_core.layout.checkpoint import CHECKPOINT
@@ -23,13 +26,14 @@ from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.store_lock import StoreLock
 from store_core.tools.check import FindingKind, Severity, check_store, index_check
 from store_core.tools.check.findings import MAX_PLACES, Findings
-from store_core.tools.check.queue_units import CheckedQueue
+from store_core.tools.check.queue_units import CheckedQueue, OffsetRanges
 from tests.golden_store import golden
 from tests.rmqsource.reading import read_rows
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
 from tests.store_factory import StoreFactory, small_store
 
 SIZES = {"maxHashSlotNum": "8", "maxIndexNum": "64"}
+numbers = st.integers(0, 40)
 
 
 def put(path: Path, position: int, data: bytes) -> None:
@@ -109,6 +113,8 @@ def physic_time(value: int) -> Callable[[StoreFactory], object]:
 
 
 NINE = (9).to_bytes(8, "big")
+
+
 CASES = {
     "frame": Case(record_byte(0), {"LOG_GAP": 1}),
     "body": Case(record_byte(90), {"BODY_CRC": 1}),
@@ -397,3 +403,24 @@ def test_what_is_advised_for_wrong_flags_reads_the_rest(tmp_path, flags, option,
     record_flags(flags)(store)
     found = read_rows(store.root, ("commit_log_offset", "body"), **SIZES, **option)
     assert sum(row["body"] is not None for row in found) == rows
+
+
+# Sets of ranges against Python's sets.
+
+
+@given(st.lists(st.sets(numbers)), numbers, numbers)
+def test_holes_are_what_is_not_in_the_set(parts: list[set[int]], start: int, stop: int) -> None:
+    ranges = OffsetRanges()
+    for part in parts:
+        ranges.add_sorted(np.array(sorted(part), np.int64))
+    held = set().union(*parts)
+    assert [n for a, b in ranges.ranges() for n in range(a, b)] == sorted(held)
+    holes = [n for a, b in ranges.holes(start, stop) for n in range(a, b)]
+    assert holes == [n for n in range(start, stop) if n not in held]
+
+
+def test_what_grows_at_the_end_is_one_range() -> None:
+    ranges = OffsetRanges()
+    for start in range(0, 1000, 10):
+        ranges.add_sorted(np.arange(start, start + 10))
+    assert ranges.ranges() == [(0, 1000)]

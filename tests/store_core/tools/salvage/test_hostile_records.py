@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from store_core.codec.message_codec import decode_message, encode_message
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.layout.message import (
     COMPRESSED_FLAG,
@@ -12,8 +14,15 @@ from store_core.layout.message import (
     NEED_UNWRAP_FLAG,
 )
 from store_core.tools.salvage import salvage_store
+from store_core.tools.salvage.derived_files import RecycledBlocks
+from store_core.tools.salvage.inner_rows import (
+    batch_size,
+    light_offsets,
+    with_new_offsets,
+    with_properties,
+)
 from tests.store_core.tools.salvage.damage import OPTIONS, check, records_of
-from tests.store_factory import StoreFactory
+from tests.store_factory import BORN_HOST, STORE_HOST, StoreFactory
 
 SEGMENT = 1 << 17
 CONFIG = MessageStoreConfig(
@@ -24,6 +33,8 @@ CONFIG = MessageStoreConfig(
 )
 BATCH = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 LONG = "9" * 19
+INNER = 0x80
+LIGHT = b"a\1b\2INNER_MULTI_DISPATCH\1%LMQ%x,other,%LMQ%y\2INNER_MULTI_QUEUE_OFFSET\x0112,,7\2"
 
 
 def light(names, offsets, **more):
@@ -54,6 +65,8 @@ PROPERTIES = {
 }
 NO_DIRECTORY = {"a light queue outside", "a light queue with a long name"}
 """Queues that nobody can make are named as missing by a check."""
+
+
 FIELDS = {
     "a queue": {"queue_id": 2**31 - 1},
     "a queue below zero": {"queue_id": -1},
@@ -128,3 +141,70 @@ def test_a_record_that_fills_its_segment(tmp_path):
     report = salvage_store(str(root), str(tmp_path / "new"), config, OPTIONS)
     assert report.records + len(report.rejected) == 4
     check(tmp_path / "new", config)
+
+
+def test_a_block_comes_back_when_all_others_were_handed_out():
+    blocks = RecycledBlocks(3)
+    held = []
+    for number, size in enumerate([10, 20, 5, 4, 30, 5, 10, 0]):
+        block = blocks.next_block(size)
+        assert len(block) == size
+        block[:] = number
+        held = [*held[-2:], (number, block)]
+        assert all((other == of).all() for of, other in held), "the last three are apart"
+    first = blocks.next_block(5)
+    for _ in range(2):
+        assert not np.shares_memory(first, blocks.next_block(5))
+    assert np.shares_memory(first, blocks.next_block(4))
+
+
+@pytest.mark.parametrize(
+    ("sys_flag", "raw", "count"),
+    [
+        (INNER, b"INNER_NUM\x0112\2INNER_BASE\1100\2", 12),
+        (0, b"INNER_NUM\x0112\2", 0),
+        (INNER, b"INNER_NUM\x01-2\2", 0),
+        (INNER, b"INNER_NUM\x0140000\2", 0),
+        (INNER, b"", 0),
+    ],
+)
+def test_batch_size(sys_flag, raw, count):
+    assert batch_size(sys_flag, raw) == count
+
+
+def test_light_offsets():
+    assert light_offsets(LIGHT) == {"%LMQ%x": 12, "%LMQ%y": 7}
+    assert light_offsets(LIGHT.replace(b"12,,7", b"12,7")) == {}
+    assert light_offsets(b"INNER_MULTI_DISPATCH\1%LMQ%x\2") == {}
+
+
+def test_new_offsets_stand_where_the_old_ones_stood():
+    new = with_new_offsets(LIGHT, 0, {"%LMQ%x": 9, "%LMQ%y": 100}, in_batch_queue=False)
+    assert new == LIGHT.replace(b"12,,7", b"9,,100")
+    batch = b"x\1y\2INNER_BASE\1100\2INNER_NUM\x0112\2"
+    assert with_new_offsets(batch, 98, {}, in_batch_queue=True) == batch.replace(b"100", b"98")
+    assert with_new_offsets(batch, 98, {}, in_batch_queue=False) == batch
+    assert with_new_offsets(b"x\1y", 98, {}, in_batch_queue=True) == b"x\1y"
+
+
+@pytest.mark.parametrize("topic", [b"T", b"t" * 200])
+def test_with_properties(topic):
+    record = encode_message(
+        topic=topic,
+        body=b"body",
+        properties_raw=b"old\1v\2",
+        queue_id=3,
+        commit_log_offset=70,
+        queue_offset=5,
+        born_host=BORN_HOST,
+        store_host=STORE_HOST,
+        born_timestamp=1,
+        store_timestamp=2,
+    )
+    longer = with_properties(bytes(record), len(b"old\1v\2"), b"a much longer name\1value\2")
+    found = decode_message(longer, 0, 70, "")
+    assert (found.body, found.topic_bytes, found.queue_offset) == (b"body", topic, 5)
+    assert found.properties_raw == b"a much longer name\1value\2"
+    assert found.total_size == len(longer)
+    with pytest.raises(ValueError, match="32768 bytes"):
+        with_properties(bytes(record), len(b"old\1v\2"), b"x" * 32768)

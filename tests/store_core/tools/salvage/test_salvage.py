@@ -15,9 +15,23 @@ from store_core.codec.properties import string_to_properties, verify_property_cr
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.tools.salvage import SalvageOptions, report_path, salvage_store
+from store_core.tools.salvage import report_path
+from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
+from store_core.tools.salvage.salvage_report import SalvageReport
+from tests.golden_compacted import TOPIC, unpack_compacted
+from tests.golden_kinds import OPTIONS as STORE_OPTIONS
+from tests.golden_kinds import unpack_kind
 from tests.golden_store import GOLDEN_NAMES, golden, tree_state
 from tests.store_core.putting import Log
+from tests.store_core.timer.timed_store import (
+    START_MS,
+    Clock,
+    bodies,
+    put_timed,
+    run,
+    timed_config,
+    timed_store,
+)
 from tests.store_core.tools.salvage.damage import (
     NAMES,
     NOW_MS,
@@ -371,3 +385,74 @@ def test_progress_reaches_its_end(tmp_path):
     salvage_store(str(root), str(tmp_path / "new"), CONFIG, options)
     assert seen[-1][1] == seen[-1][2] > 0
     assert all(np.diff([done for _, done, _ in seen]) >= 0)
+
+
+# Timer messages of a salvaged store: a broker enqueues them anew, or none would be delivered.
+
+
+@pytest.fixture
+def clock():
+    return Clock(START_MS)
+
+
+def test_waiting_timer_messages_are_delivered_after_salvage(tmp_path, clock):
+    old, new = tmp_path / "old", tmp_path / "new"
+    with timed_store(old, clock) as (store, service):
+        put_timed(store, b"waits", TIMER_DELIVER_MS=str(START_MS + 60_000))
+        run(store, service)  # enqueued: the checkpoint is behind it
+    assert (old / "config" / "timercheck").exists()
+    salvage_store(str(old), str(new), timed_config(old), SalvageOptions(clock))
+    with timed_store(new, clock) as (store, service):
+        run(store, service)
+        assert bodies(store) == []
+        run(store, service, START_MS + 120_000)
+        assert bodies(store) == [b"waits"]
+
+
+@pytest.mark.parametrize("name", ["timerwheel", "timerwheel.5200"])
+def test_the_report_says_what_becomes_of_timer_messages(tmp_path, name):
+    """Also of a broker that keeps snapshots of its wheel."""
+    store = golden("cluster-5x")
+    root = store.copy_to(tmp_path / "old")
+    (root / "timerwheel").rename(root / name)
+    before = tree_state(root)
+    config = MessageStoreConfig.from_properties(store.config_properties)
+    options = SalvageOptions(Clock(START_MS))
+    report = salvage_store(str(root), str(tmp_path / "new"), config, options)
+    assert not list((tmp_path / "new" / "config").glob("timer*"))
+    assert any("also those that were delivered or cancelled" in note for note in report.notes)
+    assert tree_state(root) == before
+
+
+# What a salvage says of compacted logs, which it does not take over.
+
+
+def salvaged_compacted(root: Path, target: Path) -> SalvageReport:
+    config = MessageStoreConfig.from_properties(STORE_OPTIONS)
+    return salvage_store(str(root), str(target), config, SalvageOptions(clock=lambda: 1))
+
+
+def test_messages_that_only_the_compacted_log_has_are_counted(tmp_path):
+    root = unpack_compacted(tmp_path)
+    before = tree_state(root)
+    report = salvaged_compacted(root, tmp_path / "new")
+    text = f"are not in the new one ({TOPIC}: 10)"
+    assert [text in note for note in report.notes].count(True) == 1
+    assert tree_state(root) == before
+    assert not (tmp_path / "new" / "compaction").exists()
+
+
+def test_nothing_is_lost_where_the_log_has_all(tmp_path):
+    report = salvaged_compacted(unpack_kind("compaction-5x", tmp_path), tmp_path / "new")
+    (note,) = report.notes
+    assert note.startswith("compacted logs are not copied")
+
+
+@pytest.mark.parametrize("lost", ["commitlog", "consumequeue"])
+def test_a_lost_part_of_the_store_counts(tmp_path, lost):
+    root = unpack_compacted(tmp_path)
+    shutil.rmtree(root / lost)
+    (root / lost).mkdir()
+    count = 50 if lost == "commitlog" else 10
+    report = salvaged_compacted(root, tmp_path / "new")
+    assert [f"({TOPIC}: {count})" in note for note in report.notes].count(True) == 1
