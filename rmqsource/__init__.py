@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqsource.spark.stream_listener import StreamLagListener
-    from store_core.staged_commit.intent import Commit
+    from store_core.staged_commit.staging import Commit
 
     Paths = Union[str, PathLike[str], Sequence[Union[str, PathLike[str]]]]
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqnet.client.broker_admin_client import BrokerAdminClient
 from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.errors import BrokerError, RemotingError, TopicNotFoundError
-from rmqsource.cli.messages import SHAPE, FoundMessages
+from rmqsource.cli.messages import SHAPE
 from rmqsource.cli.metadata import columns_of
 from rmqsource.cli.output import Shape, row_writer
 from rmqsource.cli.read import WrongUseError
 from rmqsource.cli.report import progress_bars, stop_signals
-from rmqsource.cli.row_source import RowSource
+from rmqsource.cli.row_source import FoundMessages, RowSource
 from rmqsource.cli.times import now_ms
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.cluster_survey import gather, topic_names
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
     from rmqnet.client.admin_results import QueueStats
     from rmqnet.client.topic_route import TopicRoute
-    from rmqsource.cli.messages import MessageChoice
     from rmqsource.cli.output import Display, RowWriter
     from rmqsource.cli.report import ProgressBars, Report
+    from rmqsource.cli.row_source import MessageChoice
     from rmqsource.live.live_options import LiveOptions
     from rmqsource.live.live_queues import LiveQueue, QueueSlice
     from store_core.arrow_types import Columns, Table
@@ -83,9 +83,7 @@ class ClusterRows(RowSource):
 
     def check(self, wanted: MessageChoice) -> None:
         """Raise `WrongUseError` for what no broker tells; see `RowSource`."""
-        if wanted.follow:
-            raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
-        if wanted.last is not None:
+        if wanted.last is not None and not wanted.follow:
             raise WrongUseError(
                 "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
             )
@@ -104,8 +102,8 @@ class ClusterRows(RowSource):
             yield from _rows(known, found, limit, progress, stack)
 
     def follow(self, wanted: MessageChoice, writer: RowWriter) -> None:
-        """Never come here: `check` refuses it."""
-        raise NotImplementedError
+        """Raise `WrongUseError`: another command does that."""
+        raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
 
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
         """Return the table that the options name; see `RowSource`."""

@@ -4,63 +4,27 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.cli.output import Display, Shape, row_writer, write_record
-from rmqsource.cli.read import (
-    GREP_COLUMNS,
-    MESSAGE_COLUMNS,
-    WrongUseError,
-    rows_of,
-)
+from rmqsource.cli.read import MESSAGE_COLUMNS
 from rmqsource.cli.report import progress_bars
-from rmqsource.tables import CORRUPT_RECORD
-from store_core.arrow import pc
+from rmqsource.cli.row_source import FoundMessages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from rmqsource.cli.output import RowWriter
-    from rmqsource.cli.read import Grep
     from rmqsource.cli.report import ProgressBars, Report
-    from rmqsource.cli.row_source import RowSource
-    from rmqsource.options.source_options import SourceOptions
-    from store_core.arrow_types import Columns
+    from rmqsource.cli.row_source import MessageChoice, RowSource
 
     Rows = Iterator[dict[str, Any]]
-    Row = dict[str, Any]
-    Read = Callable[[SourceOptions], Iterator[Row]]
 
 SHAPE = Shape(
     ("store_timestamp", "topic", "queue_id", "queue_offset", "message_id", "tags", "keys", "body"),
     MESSAGE_COLUMNS,
     drop=("queue_offset", "queue_id", "tags", "keys", "body", "topic"),
 )
-
-
-class MessageChoice(NamedTuple):
-    """Which of the selected messages to show."""
-
-    ids: Sequence[str] = ()
-    limit: int | None = None
-    last: int | None = None
-    follow: bool = False
-    grep: Grep | None = None
-
-    def check(self, options: SourceOptions) -> None:
-        """Raise `WrongUseError` for what cannot go together."""
-        for name in ("unique_keys", "message_ids"):
-            if self.ids and getattr(options, name):
-                raise WrongUseError("--id: is given by --option too; give one of them")
-        for flag, other, is_both in (
-            ("--last", "--id", self.last is not None and self.ids),
-            ("--follow", "--id", self.follow and self.ids),
-            ("--last", "--limit", self.last is not None and self.limit is not None),
-            ("--follow", "--limit", self.follow and self.limit is not None),
-            ("--follow", "--option snapshot", self.follow and options.snapshot),
-        ):
-            if is_both:
-                raise WrongUseError(f"{flag}: cannot be given together with {other}; drop one")
 
 
 def show_messages(
@@ -145,33 +109,3 @@ def follow(
         writer.flush()
         wait()
         rows = look()
-
-
-class FoundMessages:
-    """Rows of what was read, without what is no message: that is told."""
-
-    def __init__(self, columns: Sequence[str], report: Report, grep: Grep | None = None) -> None:
-        needed = ("topic", "store_timestamp", "commit_log_offset", "queue_offset", "store")
-        searched = GREP_COLUMNS if grep else ()
-        self.columns = tuple(dict.fromkeys((*columns, *needed, *searched)))
-        self._report, self._grep = report, grep
-
-    def rows(self, batches: Iterable[Columns]) -> Rows:
-        """Yield the messages of batches."""
-        for batch in batches:
-            for row in rows_of(self._searched(batch)):
-                corrupt = row.pop(CORRUPT_RECORD.name, None)
-                if corrupt is not None:
-                    self._report.damage(corrupt)
-                else:
-                    yield row
-
-    def _searched(self, batch: Columns) -> Columns:
-        """Return the rows in which the pattern is found, and those of damage."""
-        if self._grep is None:
-            return batch
-        keep = self._grep.mask(batch)
-        damage = batch.get(CORRUPT_RECORD.name)
-        if damage is not None:
-            keep = pc.or_(keep, pc.is_valid(damage))
-        return {name: column.filter(keep) for name, column in batch.items()}

@@ -11,11 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.cli.info import show_topics
-from rmqsource.cli.messages import FoundMessages, follow
+from rmqsource.cli.messages import follow
 from rmqsource.cli.metadata import for_stores, whole_table
 from rmqsource.cli.read import read_messages, rows_of
 from rmqsource.cli.report import progress_bars
-from rmqsource.cli.row_source import RowSource
+from rmqsource.cli.row_source import FoundMessages, RowSource
 from rmqsource.errors import DataLossError
 from rmqsource.explore.trace_events import moment
 from rmqsource.options.option_values import is_message_id
@@ -28,9 +28,9 @@ from store_core.errors import FileVanishedError
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 
-    from rmqsource.cli.messages import MessageChoice
     from rmqsource.cli.output import Display, RowWriter, Shape
     from rmqsource.cli.report import ProgressBars, Report
+    from rmqsource.cli.row_source import MessageChoice
     from rmqsource.options.source_options import SourceOptions
     from store_core.arrow_types import Table
 

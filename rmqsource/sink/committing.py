@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from rmqsource.sink.write_plan import SinkPlan
     from store_core.recovery.store_files import StoreFiles
     from store_core.staged_commit.crash_points import Hook
-    from store_core.staged_commit.intent import Commit
     from store_core.staged_commit.staged_part import StagedPart
+    from store_core.staged_commit.staging import Commit
 
 logger = logging.getLogger(__name__)
 ABANDONED_MS = 24 * 3600 * 1000

@@ -9,12 +9,11 @@ import numpy as np
 
 from rmqsource.options.option_values import is_topic_name
 from rmqsource.sink.bad_rows import BadRows, Check
-from rmqsource.sink.bodies import newer_format_rows, stored_bodies
 from rmqsource.sink.local_host import address_bytes, local_address
 from rmqsource.sink.options import MAX_QUEUES
 from rmqsource.sink.properties import has_property, merge_properties, rows_with_separators
 from rmqsource.sink.queues import QueueChooser
-from rmqsource.sink.source_columns import SourceColumns, is_null
+from rmqsource.sink.source_columns import SourceColumns, is_null, newer_format_rows, stored_bodies
 from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
 from store_core.codec.hosts import parse_host

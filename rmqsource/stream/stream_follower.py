@@ -11,9 +11,8 @@ from rmqsource.options.source_options import check_commit_log_paths
 from rmqsource.scan.predicate import ScanPredicate
 from rmqsource.scan.store_versions import open_snapshot, store_config
 from rmqsource.stream.batch_cut import BatchBudget, count_messages, shares
-from rmqsource.stream.followed_store import FollowedStore
+from rmqsource.stream.followed_store import FollowedStore, StreamStart
 from rmqsource.stream.stream_offset import StreamOffset, check_selection, selection_of
-from rmqsource.stream.stream_start import StreamStart
 from store_core.errors import StoreNotFoundError
 from store_core.files.store_directory import expand_paths
 

@@ -12,8 +12,8 @@ from rmqsource.options.source_options import parse_options
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.files.store_directory import StoreDirectory, utf8_path
-from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.job import Ledger
+from store_core.staged_commit.staging import open_intents
 from store_core.topics import topic_kind
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from store_core.staged_commit.intent import Commit
+    from store_core.staged_commit.staging import Commit
 
 COPIED_COLUMNS = {
     "topic": "string",

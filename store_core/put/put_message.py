@@ -45,8 +45,7 @@ from store_core.put.put_properties import (
     with_light_offsets,
 )
 from store_core.put.put_record_batch import RecordBatchPutter
-from store_core.put.put_schedule import DELAY_MARK, scheduled_message
-from store_core.put.put_timer import TIMER_MARK
+from store_core.put.put_schedule import DELAY_MARK, TIMER_MARK, scheduled_message
 from store_core.put.record_template import draft_record, host_bytes
 from store_core.results import (
     AppendBatchResult,

@@ -20,8 +20,7 @@ from store_core.put.put_checks import Refusal
 from store_core.put.put_columns import PutColumns, put_columns, uniform_batch
 from store_core.put.put_context import append_failure
 from store_core.put.put_properties import queue_names, set_property, with_light_offsets
-from store_core.put.put_schedule import scheduled_batch
-from store_core.put.put_timer import timed_batch
+from store_core.put.put_schedule import scheduled_batch, timed_batch
 from store_core.results import AppendBatchResult, PutMessageStatus
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.index.index_file_set import flushed_files, names_and_sizes
-from store_core.index.index_file_writer import seconds_since
 from store_core.index.index_sizes import is_whole
+from store_core.index.index_writer import seconds_since
 from store_core.layout.store_paths import INDEX_DIR
 
 if TYPE_CHECKING:

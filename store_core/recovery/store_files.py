@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import LogDamageError, StoreConfigError, StoreFormatError
-from store_core.files.file_writing import make_directory, remove_tree, write_error, write_errors
-from store_core.files.page_cache import drop_cached_pages
+from store_core.files.file_writing import (
+    make_directory,
+    remove_tree,
+    sync_data,
+    write_error,
+    write_errors,
+)
+from store_core.files.regular_file import open_to_read
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.tag_entries import with_tag_index
@@ -38,16 +44,18 @@ from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_directories import queue_file_sizes
 from store_core.recovery.index_proof import index_keys
 from store_core.recovery.lost_end import FilesWitness
-from store_core.recovery.queue_review import lost_queues
+from store_core.recovery.queue_repair import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.resolve_open_jobs import resolve_open_jobs, uncommitted_offset
 from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
-from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import require_writable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.index_file_set import IndexFileSet
@@ -56,7 +64,6 @@ if TYPE_CHECKING:
     from store_core.queue.queue_directories import QueueFileSizes
 
 logger = logging.getLogger(__name__)
-
 _MOST_NAMED = 10
 _CATCH_UP_BYTES = 256 << 20
 _QUEUES_AND_INDEX = (INDEX_DIR, *QUEUE_DIRS)
@@ -432,3 +439,37 @@ def _recover(
             parts.queues.flush()
             lock.remove_abort()
         raise
+
+
+def drop_cached_pages(directories: Iterable[str]) -> None:
+    """Force all files of directories, one after the other, and let them be read from the disk.
+
+    Linux takes pages that it failed to write for clean and goes on showing them: a process that
+    comes after the one whose flush failed would take them for what the disk has, and no flush of
+    its own would write them. Pages that another process has mapped stay; systems without
+    ``posix_fadvise`` keep all.
+
+    Raises
+    ------
+    StoreWriteError
+        A file cannot be forced: what it lost is not read any more at the next try.
+    """
+    for directory in directories:
+        for base, _, names in os.walk(directory):
+            for name in names:
+                _read_anew(f"{base}/{name}")
+
+
+def _read_anew(path: str) -> None:
+    try:
+        fd = open_to_read(path)
+    except OSError:  # whoever needs it says so
+        return
+    try:
+        sync_data(fd)
+    except OSError as err:
+        raise write_error(err, path) from err
+    finally:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)

@@ -23,8 +23,7 @@ from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.queue_records import frames_of_units, units_together
 from store_core.results import PutMessageStatus
-from store_core.services.one_per_store import OnePerStore
-from store_core.services.service_thread import ServiceThread
+from store_core.services.service_thread import OnePerStore, ServiceThread
 from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:

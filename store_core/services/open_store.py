@@ -26,7 +26,6 @@ from store_core.services.clean_commit_log import (
     CleanConsumeQueueService,
     CorrectLogicOffsetService,
 )
-from store_core.services.dispatchers import BuildIndexService, IndexDispatch, QueueDispatch
 from store_core.services.flush_services import (
     CheckpointService,
     FlushConsumeQueueService,
@@ -35,7 +34,12 @@ from store_core.services.flush_services import (
     flush_to,
     uses_transient_pool,
 )
-from store_core.services.reput_message import ReputMessageService
+from store_core.services.reput_message import (
+    BuildIndexService,
+    IndexDispatch,
+    QueueDispatch,
+    ReputMessageService,
+)
 from store_core.services.service_thread import ServicesInTurn
 from store_core.services.store_stats import StoreStatsService
 from store_core.state.running_flags import RunningFlag

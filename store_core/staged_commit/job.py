@@ -16,15 +16,15 @@ from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
 from store_core.layout.store_paths import CONFIG_DIR
-from store_core.staged_commit.intent import (
+from store_core.staged_commit.staged_part import read_blocks
+from store_core.staged_commit.staged_records import Run, StagedRecordsReader, place
+from store_core.staged_commit.staging import (
     Commit,
     JobQueueRange,
     commit_from_json,
     commit_to_json,
     read_json,
 )
-from store_core.staged_commit.staged_part import read_blocks
-from store_core.staged_commit.staged_records import Run, StagedRecordsReader, place
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping

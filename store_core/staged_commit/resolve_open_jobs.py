@@ -14,12 +14,13 @@ from store_core.files.file_writing import write_error
 from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
-from store_core.staged_commit.intent import open_intents, read_intent
 from store_core.staged_commit.job import Ledger
 from store_core.staged_commit.staging import (
     INTENT_FILE,
     check_staging,
     job_directories,
+    open_intents,
+    read_intent,
     remove_job,
     staged_files,
 )
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.log.readable_log import ReadableLog
     from store_core.staged_commit.crash_points import CrashPoints
-    from store_core.staged_commit.intent import Commit
+    from store_core.staged_commit.staging import Commit
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from store_core.files.in_place_file import RewrittenFile
+from store_core.files.file_writing import RewrittenFile
 from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
 from store_core.layout.store_paths import CHECKPOINT_FILE
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.errors import CorruptRecordError
-from store_core.files.in_place_file import RewrittenFile
+from store_core.files.file_writing import RewrittenFile
 from store_core.layout.store_paths import (
     CONFIG_DIR,
     TIMER_CHECKPOINT_FILE,

@@ -18,8 +18,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.timer import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
 from store_core.read.queue_records import frames_of_units, units_together
 from store_core.read.timer_state import slot_times
-from store_core.services.one_per_store import OnePerStore
-from store_core.services.service_thread import ServiceThread
+from store_core.services.service_thread import OnePerStore, ServiceThread
 from store_core.timer.enqueuer import Enqueuer, Times
 from store_core.timer.timed_rows import DuePutter, DueRecords, RollRule, deleted_keys
 from store_core.timer.timer_files import TimerFiles

@@ -20,7 +20,7 @@ from store_core.config.message_store_config import MessageStoreConfig, load_brok
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.regular_file import SMALL_FILE_BYTES
 from store_core.files.store_directory import StoreDirectory
-from store_core.staged_commit.intent import read_json
+from store_core.staged_commit.staging import read_json
 from store_core.tools.repair.store_recovery import recover_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from tests.golden_store import golden

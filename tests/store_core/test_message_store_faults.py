@@ -103,7 +103,7 @@ def test_full_disk_when_queues_are_written_and_the_index_not(store, failing, mon
     dispatch_all(store)
     more, _ = put(store, range(SOME, SOME + 20))
     full = OSError(errno.ENOSPC, "No space left on device")
-    from store_core.index.index_file_writer import IndexFileWriter
+    from store_core.index.index_writer import IndexFileWriter
 
     for method in ("append", "publish"):
         with monkeypatch.context() as patch:

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Callable
 
-from rmqnet.client.consumer.queue_source import SUBSCRIPTION_FLAG, SUSPEND_FLAG, QueueSource
+from rmqnet.client.consumer.queue_puller import SUBSCRIPTION_FLAG, SUSPEND_FLAG, QueueSource
 from rmqnet.client.send_result import PullStatus
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.headers import PullMessageRequestHeader

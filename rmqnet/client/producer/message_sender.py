@@ -12,8 +12,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from rmqnet.client.producer.fault_tolerance import LatencyFaultTolerance
 from rmqnet.client.producer.queue_selection import (
+    LatencyFaultTolerance,
     TopicPublishInfo,
     select_queue,
     select_queue_by_hash,

@@ -24,7 +24,7 @@ from store_core.topics import RETRY_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmqnet.client.producer.compression import Compression
+    from rmqnet.client.producer.producer_config import Compression
     from rmqnet.client.producer.unique_keys import UniqueKeys
     from store_core.message import Message
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
-from rmqnet.client.producer.compression import Compression
 from rmqnet.client.producer.validation import MAX_MESSAGE_SIZE
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC
 from rmqnet.errors import ClientError
+from store_core.codec.compression import deflate
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+)
 
 _LEAST = {
     "send_msg_timeout_ms": 1,
@@ -17,6 +24,13 @@ _LEAST = {
     "back_pressure_for_async_send_num": 1,
     "back_pressure_for_async_send_size": 1,
 }
+COMPRESSION_TYPES = {
+    "ZLIB": COMPRESSION_ZLIB,
+    "LZ4": COMPRESSION_LZ4,
+    "ZSTD": COMPRESSION_ZSTD,
+}
+"""Names of RocketMQ's ``CompressionType``; clients before 5.0 know ZLIB only."""
+_LEVELS = range(10)
 
 
 @dataclass(frozen=True)
@@ -87,3 +101,44 @@ class ProducerConfig:
         return Compression(
             self.compress_msg_body_over_howmuch, self.compress_type, self.compress_level
         )
+
+
+# Source: RocketMQ ``DefaultMQProducerImpl.tryToCompressMessage``, ``CompressionType`` (release
+# 5.3.3).
+class Compression(NamedTuple):
+    """When and how bodies are compressed.
+
+    Parameters
+    ----------
+    over_bytes
+        Bodies of at least so many bytes (``compressMsgBodyOverHowmuch``).
+    kind
+        ``ZLIB``, ``LZ4`` or ``ZSTD``.
+    level
+        Of ZLIB and ZSTD, 0 to 9.
+    """
+
+    over_bytes: int = 4096
+    kind: str = "ZLIB"
+    level: int = 5
+
+    def check(self) -> None:
+        """Refuse settings that mean nothing.
+
+        Raises
+        ------
+        ClientError
+            Names the setting.
+        """
+        if self.kind not in COMPRESSION_TYPES:
+            raise ClientError(f"compress_type is {self.kind!r}, not {', '.join(COMPRESSION_TYPES)}")
+        if self.level not in _LEVELS:
+            raise ClientError(f"compress_level is {self.level}, not 0 to 9")
+
+    def compressed(self, body: bytes) -> tuple[bytes, int]:
+        """Return the body and its sys flag; as it was, and 0, where that is shorter."""
+        if len(body) < self.over_bytes:
+            return body, 0
+        sys_flag = COMPRESSED_FLAG | COMPRESSION_TYPES[self.kind]
+        packed = deflate(body, sys_flag, self.level)
+        return (packed, sys_flag) if len(packed) < len(body) else (body, 0)

@@ -19,7 +19,7 @@ from store_core.layout.store_paths import (
     CONSUME_QUEUE_DIR,
 )
 from store_core.log.commit_log import CommitLog, commit_log_directories
-from store_core.recovery.queue_review import lost_queues, queues_not_of_log
+from store_core.recovery.queue_repair import lost_queues, queues_not_of_log
 from store_core.recovery.recovery import LogRecovery, plan_log
 from store_core.recovery.recovery_plan import Loss
 from store_core.recovery.store_files import (
@@ -30,11 +30,11 @@ from store_core.recovery.store_files import (
 )
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
-from store_core.state.store_kind import require_writable
-from store_core.tools.check.file_check import check_checkpoint, check_files
+from store_core.state.store_state import require_writable
 from store_core.tools.check.finding_kinds import FindingKind, Severity
 from store_core.tools.check.findings import Findings
-from store_core.tools.check.index_structure import misplaced_ends
+from store_core.tools.check.index_check import misplaced_ends
+from store_core.tools.check.store_check import check_checkpoint, check_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -10,8 +10,8 @@ from store_core.layout.message import INNER_ITEM
 if TYPE_CHECKING:
     from store_core.log.log_scan import Gap
     from store_core.recovery.lost_end import LostEnd
+    from store_core.tools.salvage.log_copy import CorrectedTime, RejectedRecord
     from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets
-    from store_core.tools.salvage.readable_rows import CorrectedTime, RejectedRecord
 
 FORMAT = 1
 

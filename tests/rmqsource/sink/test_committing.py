@@ -26,7 +26,7 @@ from rmqsource.transfer.copy_store import commits_begun
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
-from store_core.staged_commit.intent import open_intents
+from store_core.staged_commit.staging import open_intents
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState
 from store_core.tools.check.store_check import check_store

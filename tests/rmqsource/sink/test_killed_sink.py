@@ -15,8 +15,8 @@ from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.commit_job import close_committed, open_for_commit
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.staged_commit.intent import open_intents
 from store_core.staged_commit.job import Ledger
+from store_core.staged_commit.staging import open_intents
 from store_core.tools.check.finding_kinds import Severity
 from store_core.tools.check.store_check import check_store
 from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, body_of, rows_of

@@ -15,7 +15,7 @@ from rmqsource.sink.task import stage_part
 from rmqsource.spark.store_format import StoreWrite
 from rmqsource.spark.writer import PartMessage, SparkStreamWriter
 from rmqsource.transfer.copy_store import COPIED_COLUMNS
-from store_core.staged_commit.intent import Commit
+from store_core.staged_commit.staging import Commit
 from tests.rmqsource.sink.killed_sink import SIZES
 from tests.rmqsource.stream.simulated_query import (
     PLANNED,

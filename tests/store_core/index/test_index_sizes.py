@@ -12,8 +12,8 @@ from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
 from store_core.index import index_sizes
 from store_core.index.index_file import IndexFile, read_index_header
-from store_core.index.index_file_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.index.index_sizes import infer_sizes, is_whole
+from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_core.index_writer import IndexWriter

@@ -13,7 +13,7 @@ from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
 from store_core.log.commit_log import CommitLog
 from store_core.queue.consume_queue_store import ConsumeQueueStore
-from store_core.recovery.queue_review import lost_queues
+from store_core.recovery.queue_repair import lost_queues
 from tests.golden_store import GOLDEN_NAMES, golden
 
 COUNT = 9

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from store_core.errors import StoreConfigError, StoreWriteError
-from store_core.services.dispatchers import BuildIndexService, IndexDispatch
+from store_core.services.reput_message import BuildIndexService, IndexDispatch
 from store_core.state.running_flags import RunningFlag, RunningFlags
 
 

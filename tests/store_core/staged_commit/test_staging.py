@@ -16,20 +16,18 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout.message import SCHEDULE_TOPIC
 from store_core.staged_commit import log_tail, staged_part_writer
 from store_core.staged_commit.crash_points import CrashPoints
-from store_core.staged_commit.intent import (
-    Commit,
-    JobQueueRange,
-    commit_from_json,
-    commit_to_json,
-    open_intents,
-    read_intent,
-)
 from store_core.staged_commit.job import Ledger, StagedJob
 from store_core.staged_commit.log_tail import EarlySync
 from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staging import (
+    Commit,
+    JobQueueRange,
+    commit_from_json,
+    commit_to_json,
     job_directories,
     make_staging,
+    open_intents,
+    read_intent,
     remove_job,
     staged_files,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from store_core.errors import StoreReadError, StoreWriteError
-from store_core.files import in_place_file
+from store_core.files import file_writing
 from store_core.files.store_directory import StoreDirectory
 from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
 from tests.golden_store import STORE_NAMES, golden
@@ -77,7 +77,7 @@ def test_rocketmqs_own_files(name):
 
 def test_unchanged_numbers_are_not_written_again(checkpoint, monkeypatch):
     syncs = []
-    monkeypatch.setattr(in_place_file, "sync_data", syncs.append)
+    monkeypatch.setattr(file_writing, "sync_data", syncs.append)
     checkpoint.flush()
     checkpoint.flush()
     assert len(syncs) == 1
@@ -95,7 +95,7 @@ def test_a_failed_flush_is_done_again(checkpoint, monkeypatch):
         with pytest.raises(StoreWriteError, match="checkpoint: No space left on device: free"):
             checkpoint.flush()
     directories = []
-    monkeypatch.setattr(in_place_file, "flush_directory", directories.append)
+    monkeypatch.setattr(file_writing, "flush_directory", directories.append)
     checkpoint.flush()
     assert directories == [str(Path(checkpoint.path).parent)]
 

@@ -10,9 +10,9 @@ import zlib
 import pytest
 
 from rmqnet.client.producer import unique_keys
-from rmqnet.client.producer.compression import Compression
 from rmqnet.client.producer.message_batch import encoded_batch, outgoing_batch
 from rmqnet.client.producer.outgoing_message import outgoing_message
+from rmqnet.client.producer.producer_config import Compression
 from rmqnet.client.producer.unique_keys import UniqueKeys
 from rmqnet.client.producer.validation import (
     MAX_MESSAGE_SIZE,

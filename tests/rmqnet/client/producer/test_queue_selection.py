@@ -5,13 +5,11 @@ import collections
 import pytest
 
 from rmqnet.client.message_queue import MessageQueue
-from rmqnet.client.producer.fault_tolerance import (
+from rmqnet.client.producer.queue_selection import (
     LatencyFaultTolerance,
+    TopicPublishInfo,
     monotonic_ms,
     not_available_duration_ms,
-)
-from rmqnet.client.producer.queue_selection import (
-    TopicPublishInfo,
     select_queue,
     select_queue_by_hash,
 )

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_core.tools.salvage.log_copy import CorrectedTime, StoreTimes
 from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordRuns
-from store_core.tools.salvage.readable_rows import CorrectedTime, StoreTimes
 
 T = 1_700_000_000_000
 
