@@ -111,11 +111,11 @@ class ClusterSource:
             Both are named, or neither, or an option is unknown, malformed or contradicts another.
         """
         if self.is_meant(paths, source.config):
-            from rmqsource.cli.cluster_rows import ClusterRows  # noqa: PLC0415 (on demand)
+            from rmqsource.cli.rows.cluster_rows import ClusterRows  # noqa: PLC0415 (on demand)
 
             options = self.live_options(source.option, flags, table, defaults=defaults)
             return ClusterRows(options, report)
-        from rmqsource.cli.store_rows import StoreRows  # noqa: PLC0415 (see above)
+        from rmqsource.cli.rows.store_rows import StoreRows  # noqa: PLC0415 (see above)
 
         named = {"config": ("--config", source.config), **flags}
         if table != "messages":

@@ -50,8 +50,8 @@ from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.resolve_open_jobs import resolve_open_jobs, uncommitted_offset
 from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
+from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
-from store_core.state.store_state import require_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

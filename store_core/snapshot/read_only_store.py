@@ -14,7 +14,8 @@ from store_core.read.log_watch import LogWatch
 from store_core.read.store_queries import StoreQueries
 from store_core.snapshot.batch_end import dispatched_end
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.state.store_state import StoreState, require_queue_files
+from store_core.state.store_kind import require_queue_files
+from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -48,15 +48,8 @@ from store_core.recovery.lost_end import find_lost_end
 from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
 from store_core.staged_commit.staging import STAGING_DIRECTORY
 from store_core.state.checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.state.store_state import (
-    StoreKind,
-    StoreState,
-    has_dledger_log,
-    queue_database,
-    store_kind,
-    store_state,
-    written_by_5x,
-)
+from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
+from store_core.state.store_state import StoreState, store_state, written_by_5x
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from rmqsource.cli.read import (
     source_options,
 )
 from rmqsource.cli.report import progress_bars, reporting
-from rmqsource.cli.store_rows import not_found
+from rmqsource.cli.rows.store_rows import not_found
 from rmqsource.cli.times import clock_of
 from rmqsource.cli.trace import show_differences, show_lives
 from rmqsource.explore.diff_stores import diff as compare

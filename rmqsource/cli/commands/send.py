@@ -154,7 +154,7 @@ def _send_all(
 ) -> None:
     from rmqnet.client.client_instance import ClientInstance  # noqa: PLC0415 (on demand)
     from rmqnet.client.producer.producer import Producer  # noqa: PLC0415
-    from rmqsource.cli.cluster_rows import tell_unknown_topics  # noqa: PLC0415
+    from rmqsource.cli.rows.cluster_rows import tell_unknown_topics  # noqa: PLC0415
 
     writer = row_writer(view.display(), _COLUMNS)
     with _explained(connection), ClientInstance(client_config(connection)) as client:
@@ -276,7 +276,7 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
         }
         defaults = dict(_DEFAULTS) if begin else {**_DEFAULTS, "startingOffsets": "latest"}
         options = cluster.live_options(option, flags, streaming=True, defaults=defaults)
-        from rmqsource.cli.cluster_rows import Tail, follow  # noqa: PLC0415 (on demand)
+        from rmqsource.cli.rows.cluster_rows import Tail, follow  # noqa: PLC0415 (on demand)
 
         end_ms = None if until is None else clock.instant_ms("--until", until)
         follow(options, Tail(end_ms, limit), display, said)

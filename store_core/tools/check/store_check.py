@@ -23,7 +23,8 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
 )
 from store_core.queue.queue_range import queue_range
-from store_core.state.store_state import StoreState, queue_database
+from store_core.state.store_kind import queue_database
+from store_core.state.store_state import StoreState
 from store_core.tools.check.compaction_check import check_compaction
 from store_core.tools.check.config_check import check_config, check_consumer_offsets
 from store_core.tools.check.finding_kinds import FindingKind

@@ -44,8 +44,9 @@ from store_core.log.log_scan import Gap, scan_log
 from store_core.recovery.recovery_plan import lost_end_error
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import CheckpointFile
+from store_core.state.store_kind import require_queue_files
 from store_core.state.store_lock import StoreLock
-from store_core.state.store_state import StoreState, require_queue_files
+from store_core.state.store_state import StoreState
 from store_core.tools.repair.keep_queues import keep_queues_without_records, set_queue_file_times
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from store_core.tools.repair.rebuild_losses import QueueLoss, rebuild_losses

@@ -30,7 +30,7 @@ from store_core.recovery.store_files import (
 )
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
-from store_core.state.store_state import require_writable
+from store_core.state.store_kind import require_writable
 from store_core.tools.check.finding_kinds import FindingKind, Severity
 from store_core.tools.check.findings import Findings
 from store_core.tools.check.index_check import misplaced_ends

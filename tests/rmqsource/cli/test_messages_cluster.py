@@ -73,7 +73,7 @@ def test_the_oldest_of_all_queues_come_first(ask, run):
 
 
 def test_more_queues_than_are_read_side_by_side(ask, run, monkeypatch):
-    monkeypatch.setattr("rmqsource.cli.cluster_rows._MOST_MERGED", 2)
+    monkeypatch.setattr("rmqsource.cli.rows.cluster_rows._MOST_MERGED", 2)
     found, files = ask(*ORDERS, *JSON), run("messages", *FILES, *ORDERS, *JSON)
     assert by_place(found.rows) == by_place(files.rows)
     queues = [row["queue_id"] for row in found.rows]

@@ -589,9 +589,11 @@ class TestManyAtOnce:
                         outcome.append(err)
                 hold.open()
 
-            broker.before = lambda request: hold(request) if request.body == b"held" else None
+            holds = {b"held": hold, b"first": Hold()}
+            broker.before = lambda request: holds.get(request.body, lambda _: None)(request)
             producer.send_async(order(b"held"))
             producer.send_async(order(b"first")).add_done_callback(then)
+            holds[b"first"].open()  # done before, it would call back here
             wait_until(lambda: len(outcome) == 3, "the callback ran")
             assert isinstance(outcome[0], ClientError)
             assert "would wait for itself" in str(outcome[0])

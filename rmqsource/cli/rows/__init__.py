@@ -1,0 +1,1 @@
+"""The rows of commands, of files and of clusters."""
