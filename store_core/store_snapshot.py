@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from store_core.config.config_files import TopicConfig
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.queue_database import StoredUnits
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.queue.segmented_queue import StoredUnits
     from store_core.queue.unit_states import AnyUnits
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore

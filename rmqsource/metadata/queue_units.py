@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.metadata.selection import QueueKey
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]

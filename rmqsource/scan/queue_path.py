@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.scan.splits import Range
+    from store_core.queue.queue_database import StoredUnits
     from store_core.queue.queue_range import QueueRange
-    from store_core.queue.segmented_queue import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]

@@ -88,6 +88,12 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         """
         return self._clipped(start_queue_offset, stop_queue_offset, self._read)
 
+    def file_stop(self, queue_offset: int) -> int:
+        """Return the queue offset after the units of the file that holds one, or held it."""
+        return self._queue.roll_next_file(queue_offset)
+
+    roll_next_file = file_stop
+
     def stored_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the same always from the files: whoever checks them must not get what was written.
 

@@ -12,7 +12,6 @@ from store_core.layout.message import MIN_RECORD_BYTES
 from store_core.log.end_rules import DISPATCHED, LACKING, NO_UNIT, REPLACED, UNKNOWN
 from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.queue.segmented_queue import StoredUnits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +21,10 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.queue_database import StoredUnits
 
+    AnyUnits = Union[StoredUnits, BatchConsumeQueue]
+    """Units of a queue as its files hold them, whatever a recovery has begun to do with them."""
     Int64s = npt.NDArray[np.int64]
     States = npt.NDArray[np.int8]
     QueueKey = tuple[str, int]
@@ -122,8 +124,6 @@ def _placed(parts: list[PlacedUnits]) -> PlacedUnits:
     return PlacedUnits(*(column[order] for column in joined))
 
 
-AnyUnits = Union[StoredUnits, BatchConsumeQueue]
-"""Units of a queue as its files hold them, whatever a recovery has begun to do with them."""
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 _UNITS_BEFORE = 64  # of so many one points at a record that can be read, or nothing is known
 _NO_UNITS = PlacedUnits(*(np.empty(0, np.int64) for _ in range(3)))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from store_core.layout.store_paths import CONSUME_QUEUE_EXT_DIR
 from store_core.log.live_log import PinnedLog
 from store_core.log.record_reader import RecordReader
-from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_range import QueueRange
 from store_core.queue.readable_queue import BatchQueue, SimpleQueue
@@ -23,10 +20,8 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.live_index import LiveIndex, PinnedIndex
-    from store_core.queue.consume_queue import Units
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.consume_queue_store import ConsumeQueueStore
-    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.state.checkpoint import StoreCheckpoint
 
@@ -127,7 +122,7 @@ class PinnedStore(Closing):
         if queue is None:
             return None
         held = QueueRange(queue.min_offset, queue.max_offset)  # in this order: both only grow
-        return SimpleQueue(_PinnedUnits(queue), held, lambda: self._ext_queue(topic, queue_id))
+        return SimpleQueue(queue, held, lambda: self._ext_queue(topic, queue_id))
 
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
         """Return the store time (ms) of the record that starts there; None when none does."""
@@ -141,29 +136,3 @@ class PinnedStore(Closing):
 
     def _is_batch(self, key: tuple[str, int]) -> bool:
         return self._queues.find_batch(*key) is not None
-
-
-class _PinnedUnits:
-    """Units of a queue below an end; some of the first may expire (see ``UnitFiles``)."""
-
-    def __init__(self, queue: ConsumeQueueWriter) -> None:
-        self._queue = queue
-        self._units_per_file = queue.file_size // queue.unit_bytes
-
-    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return units; those that have expired meanwhile point nowhere."""
-        units = self._queue.read_units(start_queue_offset, stop_queue_offset)
-        expired = max(stop_queue_offset - start_queue_offset, 0) - len(units)
-        if expired <= 0:
-            return units
-        gone = np.zeros(expired, NATIVE_CQ_UNIT)
-        gone["commit_log_offset"] = -1
-        return np.concatenate([gone, units])
-
-    def file_stop(self, queue_offset: int) -> int:
-        """Return the end of a file."""
-        return self.roll_next_file(queue_offset)
-
-    def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next file."""
-        return queue_offset + self._units_per_file - queue_offset % self._units_per_file

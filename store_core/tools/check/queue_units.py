@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.dispatch_request import DispatchRequests
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 

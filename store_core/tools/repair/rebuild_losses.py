@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.store_snapshot import StoreSnapshot
     from store_core.tools.repair.rebuild_consume_queue import RebuildResult
 
