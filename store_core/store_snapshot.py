@@ -29,7 +29,7 @@ from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.log.dledger_log import committed_end, dledger_directories
 from store_core.log.end_rules import Failure
 from store_core.log.log_end import LogEnd, find_log_end
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_database import QueueDatabase
@@ -40,7 +40,7 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
 )
 from store_core.queue.queue_range import QueueRange, queue_range, queues_ahead
-from store_core.queue.readable_queue import SimpleQueue, proved_batch_queue
+from store_core.queue.readable_queue import BatchQueue, SimpleQueue, proved_batch_units
 from store_core.queue.unit_states import QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
@@ -58,11 +58,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from store_core.config.config_files import TopicConfig
+    from store_core.files.segment_list import SegmentList
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue_ext import ConsumeQueueExt
     from store_core.queue.queue_database import StoredUnits
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.queue.unit_states import AnyUnits
+    from store_core.queue.unit_states import AnyUnits, Units
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
     from store_core.recovery.lost_end import LostEnd
@@ -330,13 +331,16 @@ class StoreSnapshot(StoreQueries, Closing):
         size = self.config.mapped_file_size_consume_queue
         return ConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
-    def batch_consume_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
-        """Return a batch consume queue, or None when it has no directory."""
+    def batch_segments(self, topic: str, queue_id: int) -> SegmentList | None:
+        """Return the files of a batch consume queue, or None when it has no directory."""
         path = self.batch_queue_paths.get((topic, queue_id))
-        if path is None:
-            return None
         size = self.config.mapper_file_size_batch_consume_queue
-        return BatchConsumeQueue.open(self.directory, topic, queue_id, path, size)
+        return None if path is None else BATCH_CONSUME_QUEUE.segments(self.directory, path, size)
+
+    def batch_units(self, topic: str, queue_id: int) -> Units | None:
+        """Return all units of a batch consume queue, or None when it has no directory."""
+        segments = self.batch_segments(topic, queue_id)
+        return None if segments is None else read_batch_units(self.directory, segments)
 
     def consume_queue_ext(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
         """Return the extension units of a consume queue, or None when they have no directory."""
@@ -478,8 +482,13 @@ class StoreSnapshot(StoreQueries, Closing):
         if simple is not None:
             held = self.queue_range(topic, queue_id)
             return SimpleQueue(simple, held, lambda: self.consume_queue_ext(topic, queue_id))
-        batch = self.batch_consume_queue(topic, queue_id)
-        return None if batch is None else proved_batch_queue(batch, self.log, self.end_offset)
+        segments = self.batch_segments(topic, queue_id)
+        if segments is None:
+            return None
+        found = read_batch_units(self.directory, segments)
+        units = proved_batch_units(found, (topic, queue_id), self.log, self.end_offset)
+        units_per_file = segments.file_size // BATCH_CONSUME_QUEUE.unit_bytes
+        return BatchQueue(units, units_per_file, self.log.min_offset)
 
     def _find_end(self) -> LogEnd:
         last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
@@ -596,7 +605,7 @@ class _Evidence:
 
     def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
         simple = self._store.consume_queue(topic, queue_id)
-        return self._store.batch_consume_queue(topic, queue_id) if simple is None else simple
+        return self._store.batch_units(topic, queue_id) if simple is None else simple
 
     def _find_last_dispatched(self) -> tuple[int, int]:
         """Like ``StoreSnapshot.last_dispatched``, while the end of the log is not known yet."""

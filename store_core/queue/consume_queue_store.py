@@ -15,7 +15,6 @@ from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
 from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import ConsumeQueueExt
@@ -329,9 +328,8 @@ class ConsumeQueueStore:
 
     def _batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter:
         segments = self._segments(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
-        queue = BatchConsumeQueue(self.directory, topic, queue_id, segments)
         files = self._files(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
-        return BatchConsumeQueueWriter(queue, files)
+        return BatchConsumeQueueWriter(self.directory, (topic, queue_id), segments, files)
 
     def _files(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> QueueFiles:
         path = self.directory.resolve(kind.directory, topic, str(queue_id))

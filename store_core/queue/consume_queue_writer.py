@@ -25,7 +25,7 @@ from store_core.queue.unit_placement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     import numpy.typing as npt
 
@@ -45,7 +45,7 @@ _NEWEST_BYTES = 64 * CQ_UNIT.size  # of each queue
 _BLOCKS = 256  # of at most 40 KB
 
 
-class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
+class ConsumeQueueWriter(QueueWriter):
     """One queue that grows: its units, and where they begin and end now.
 
     A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
@@ -57,6 +57,8 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         Start of the last record that was in the queue when it was recovered or cut; -1 for none.
     """
 
+    unit_bytes = CQ_UNIT.size
+
     def __init__(
         self,
         queue: ConsumeQueue,
@@ -64,13 +66,19 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         recent: RecentUnits,
         ext: ConsumeQueueExtWriter | None = None,
     ) -> None:
-        super().__init__(queue, files, (0, 0))
+        key = (queue.topic, queue.queue_id)
+        super().__init__(queue.directory, key, queue.segments, files, (0, 0))
+        self._queue = queue
         self._recent = recent
         self._newest: NewestUnits | None = None
         self._version = 0  # counts how often units were cut off: others come in their places
         self.last_start = -1
         self._ext = ext
         self._first = (-1, -1)  # first unit in the files, and where its record starts
+
+    def on_disk(self) -> ConsumeQueue:
+        """Return the units as the files hold them, whatever `recover` took for their end."""
+        return self._queue
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what is there.
@@ -279,6 +287,10 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             self._recent.forget(self)
             if self._ext is not None:
                 self._ext.destroy()
+
+    def _set_segments(self, segments: Sequence[Segment]) -> None:
+        super()._set_segments(segments)
+        self._queue = ConsumeQueue(self._directory, self.topic, self.queue_id, self._listed)
 
     def _pre_blank(self, start: int) -> None:
         """Fill the file before the first unit (``fillPreBlank``)."""

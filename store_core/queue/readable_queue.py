@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from store_core.log.readable_log import ReadableLog
     from store_core.log.record_reader import RecordReader
-    from store_core.queue.batch_consume_queue import BatchConsumeQueue
     from store_core.queue.consume_queue import Units
     from store_core.queue.consume_queue_ext import ConsumeQueueExt, ExtUnits
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
@@ -264,19 +263,13 @@ def agreed_times(times: Int64s) -> Int64s:
     return times
 
 
-def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:
-    """Return a queue without the units that point after the end of the log."""
-    units_per_file = queue.segments.file_size // BATCH_CQ_UNIT.size
-    units = _proved_units(queue, log, end_offset)
-    return BatchQueue(units, units_per_file, log.min_offset)
+def proved_batch_units(
+    units: Units, key: tuple[str, int], log: ReadableLog, end_offset: int
+) -> Units:
+    """Return the units of a batch queue, (topic, queue id), up to the last that counts.
 
-
-def _proved_units(
-    queue: BatchConsumeQueue, log: ReadableLog, end_offset: int
-) -> npt.NDArray[np.void]:
-    """Return the units up to the last that points at a record (see ``queue_range``)."""
-    units = queue.read_units()
-    key = (queue.topic, queue.queue_id)
+    That one points at a record of the queue before the end of the log (see ``queue_range``).
+    """
 
     def place_of(at: int) -> tuple[int, int]:
         return int(units["commit_log_offset"][at]), int(units["message_size"][at])

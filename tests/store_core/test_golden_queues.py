@@ -35,7 +35,7 @@ def test_units(name):
         assert snapshot.get_min_offset_in_queue(topic, queue_id) == held[0], line
         assert snapshot.get_max_offset_in_queue(topic, queue_id) == held[1], line
         if line["type"] == "BatchCQ":
-            units = snapshot.batch_consume_queue(topic, queue_id).read_units()
+            units = snapshot.batch_units(topic, queue_id)
             units = units[units["base_queue_offset"] >= held[0]]
             assert [list(unit)[:7] for unit in units.tolist()] == line["batch_units"]
             continue
@@ -49,7 +49,7 @@ def test_upper_offset_by_time_of_batch_queues():
     # RocketMQ's own answers are the unit after, or 0, where no unit has just that time.
     snapshot = open_golden("batch-5x")
     for topic, queue_id in snapshot.batch_queue_paths:
-        units = snapshot.batch_consume_queue(topic, queue_id).read_units()
+        units = snapshot.batch_units(topic, queue_id)
         times, bases = units["store_timestamp"].tolist(), units["base_queue_offset"].tolist()
         for time in {t + d for t in times for d in (-1, 0, 1)}:
             older = [base for base, unit_time in zip(bases, times) if unit_time <= time]

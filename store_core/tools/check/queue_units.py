@@ -8,8 +8,9 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, BatchConsumeQueue
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, read_batch_units
 from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE
 from store_core.ranges import merged_ranges
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -293,8 +294,8 @@ class CheckedBatchQueue:
         self._units: Any = np.empty(0, NATIVE_BATCH_CQ_UNIT)
         size = snapshot.config.mapper_file_size_batch_consume_queue
         try:
-            queue = BatchConsumeQueue.open(snapshot.directory, *key, path, size)
-            self._units = queue.read_units()
+            segments = BATCH_CONSUME_QUEUE.segments(snapshot.directory, path, size)
+            self._units = read_batch_units(snapshot.directory, segments)
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
             kind = unread(err, FindingKind.QUEUE_UNREADABLE)
             self.is_known = kind is not FindingKind.NO_PERMISSION

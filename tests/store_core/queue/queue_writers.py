@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
 from store_core.queue.consume_queue_writer import ConsumeQueueWriter, RecentUnits
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE
 from store_core.queue.queue_files import QueueFiles
 
 
@@ -26,8 +26,10 @@ def open_writer(path, file_size, ext=None, *, trusted=True):
 
 def open_batch_writer(path, file_size, *, trusted=True):
     """Open batch queue 0 of topic T, whose files lie in a directory; recover it."""
-    queue = BatchConsumeQueue.open(StoreDirectory(str(path.parent)), "T", 0, str(path), file_size)
-    writer = BatchConsumeQueueWriter(queue, QueueFiles(path, file_size))
+    directory = StoreDirectory(str(path.parent))
+    segments = BATCH_CONSUME_QUEUE.segments(directory, str(path), file_size)
+    files = QueueFiles(path, file_size)
+    writer = BatchConsumeQueueWriter(directory, ("T", 0), segments, files)
     writer.recover(trusted=trusted)
     return writer
 
