@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from store_core.config.config_files import load_topics
@@ -31,7 +32,7 @@ from store_core.log.end_rules import Failure
 from store_core.log.log_end import LogEnd, find_log_end
 from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.consume_queue_ext import read_ext_units
 from store_core.queue.queue_database import QueueDatabase
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
     from store_core.config.config_files import TopicConfig
     from store_core.files.segment_list import SegmentList
     from store_core.log.record_reader import RecordReader
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.consume_queue_ext import ExtUnits
     from store_core.queue.queue_database import StoredUnits
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.queue.unit_states import AnyUnits, Units
+    from store_core.queue.unit_states import AnyUnits, Int64s, Units
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
     from store_core.recovery.lost_end import LostEnd
@@ -143,7 +144,7 @@ class StoreSnapshot(StoreQueries, Closing):
         self._queue_paths: dict[tuple[str, int], str] | None = None
         self._batch_paths: dict[tuple[str, int], str] | None = None
         self._ext_paths: dict[tuple[str, int], str] | None = None
-        self._ext: dict[tuple[str, int], ConsumeQueueExt | None] = {}
+        self._ext: dict[tuple[str, int], SegmentList | None] = {}
         self._ranges: dict[tuple[str, int], QueueRange] = {}
         self._queues: dict[tuple[str, int], ReadableQueue | None] = {}
         self._search: KeySearch | None = None
@@ -342,17 +343,18 @@ class StoreSnapshot(StoreQueries, Closing):
         segments = self.batch_segments(topic, queue_id)
         return None if segments is None else read_batch_units(self.directory, segments)
 
-    def consume_queue_ext(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
-        """Return the extension units of a consume queue, or None when they have no directory."""
+    def ext_units(self, topic: str, queue_id: int, addresses: Int64s) -> ExtUnits | None:
+        """Look up extension units of a consume queue, or None when they have no directory."""
         key = (topic, queue_id)
         if self._ext_paths is None:
             self._ext_paths = list_consume_queues(self.directory, CONSUME_QUEUE_EXT).queues
         if key not in self._ext:
             path = self._ext_paths.get(key)
             size = self.config.mapped_file_size_consume_queue_ext
-            opened = None if path is None else open_consume_queue_ext(self.directory, path, size)
-            self._ext[key] = opened
-        return self._ext[key]
+            kind = CONSUME_QUEUE_EXT
+            self._ext[key] = None if path is None else kind.segments(self.directory, path, size)
+        segments = self._ext[key]
+        return None if segments is None else read_ext_units(self.directory, segments, addresses)
 
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         """Return a queue of either kind with its proved range; None when it has no directory.
@@ -481,7 +483,7 @@ class StoreSnapshot(StoreQueries, Closing):
         simple = self.consume_queue(topic, queue_id)
         if simple is not None:
             held = self.queue_range(topic, queue_id)
-            return SimpleQueue(simple, held, lambda: self.consume_queue_ext(topic, queue_id))
+            return SimpleQueue(simple, held, partial(self.ext_units, topic, queue_id))
         segments = self.batch_segments(topic, queue_id)
         if segments is None:
             return None

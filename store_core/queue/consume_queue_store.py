@@ -17,8 +17,7 @@ from store_core.files.segment_list import SegmentList, load_segments
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import ConsumeQueueExt
-from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+from store_core.queue.consume_queue_ext import ConsumeQueueExtWriter
 from store_core.queue.consume_queue_writer import ConsumeQueueWriter, RecentUnits
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -323,8 +322,7 @@ class ConsumeQueueStore:
     def _ext(self, topic: str, queue_id: int) -> ConsumeQueueExtWriter:
         segments = self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
         files = self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
-        ext = ConsumeQueueExt(self.directory, segments)
-        return ConsumeQueueExtWriter(ext, files)
+        return ConsumeQueueExtWriter(self.directory, segments, files)
 
     def _batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter:
         segments = self._segments(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)

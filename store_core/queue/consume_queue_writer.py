@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+    from store_core.queue.consume_queue_ext import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from store_core.log.readable_log import ReadableLog
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue import Units
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt, ExtUnits
+    from store_core.queue.consume_queue_ext import ExtUnits
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.queue_database import StoredUnits
     from store_core.queue.queue_range import QueueRange
@@ -68,8 +68,8 @@ class SimpleQueue:
     ----------
     queue
         Its units. Those of a queue that is written may expire in the range, the first ones first.
-    open_ext
-        Returns its extension units, None when it has none; asked when a tags code is an address.
+    read_ext
+        Looks up its extension units; None when it has none. Called when a tags code is an address.
 
     Attributes
     ----------
@@ -83,11 +83,11 @@ class SimpleQueue:
         self,
         queue: StoredUnits | ConsumeQueueWriter,
         held: QueueRange,
-        open_ext: Callable[[], ConsumeQueueExt | None],
+        read_ext: Callable[[Int64s], ExtUnits | None],
     ) -> None:
         self.queue = queue
         self.min_offset, self.max_offset = held.min_offset, held.max_offset
-        self._open_ext = open_ext
+        self._read_ext = read_ext
 
     def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
         """Return units from the one that holds ``queue_offset`` to the end of its file at most.
@@ -128,10 +128,7 @@ class SimpleQueue:
         return units
 
     def _ext_units(self, tags_code: Int64s) -> ExtUnits | None:
-        if not is_ext_address(tags_code).any():
-            return None
-        ext = self._open_ext()
-        return None if ext is None else ext.read(tags_code)
+        return self._read_ext(tags_code) if is_ext_address(tags_code).any() else None
 
     def roll_next_file(self, queue_offset: int) -> int:
         """Return where RocketMQ goes on when a file is missing."""

@@ -100,3 +100,4 @@ def test_the_tree_keeps_its_limits():
     assert counts.figures["rooms with more than 20 modules"] == {"rooms": 0}
     assert counts.lists["circles inside a room"] == []
     assert counts.lists["public class names with two meanings"] == []
+    assert len(counts.lists["a queue"]) <= 12

@@ -7,10 +7,9 @@ import base64
 import numpy as np
 import pytest
 
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.store_core.golden_snapshot import open_golden
-from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.queue.queue_writers import bitmaps_of, ext_reader
 
 FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
 
@@ -19,8 +18,8 @@ def _ext_units(snapshot, line, units):
     path = snapshot.directory.resolve("consumequeue_ext", line["topic"], str(line["queue_id"]))
     size = snapshot.config.mapped_file_size_consume_queue_ext
     addresses = np.ascontiguousarray(units["tags_code"])
-    queue = open_consume_queue_ext(snapshot.directory, path, size)
-    ext, found = queue.read(addresses), bitmaps_of(queue, addresses)
+    read = ext_reader(snapshot.directory, path, size)
+    ext, found = read(addresses), bitmaps_of(read, addresses)
     bitmaps = [None if b is None else base64.b64encode(b).decode() for b in found]
     rows = zip(ext.found.tolist(), ext.tags_code.tolist(), ext.store_timestamp.tolist(), bitmaps)
     return [[*row] if found else None for found, *row in rows]
