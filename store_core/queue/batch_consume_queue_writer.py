@@ -193,14 +193,6 @@ class BatchConsumeQueueWriter(QueueWriter):
             first = min_queue_offset(self.read_units(), min_phy_offset)
             self._span = (first, self._span[1])
 
-    def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether so many pages wait for the disk."""
-        return self._files.is_worth_flush(least_pages)
-
-    def flush(self, least_pages: int = 0) -> None:
-        """Make what was appended survive a loss of power; fewer pages than that wait."""
-        self._files.flush(least_pages)
-
     def destroy(self) -> None:
         """Delete all files."""
         self.truncate(0)

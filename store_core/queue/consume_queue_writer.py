@@ -262,10 +262,6 @@ class ConsumeQueueWriter(QueueWriter):
             if self._ext is not None and low < high:
                 self._ext.delete_before(self._queue.read_units(low, low + 1))
 
-    def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether so many pages wait for the disk."""
-        return self._files.is_worth_flush(least_pages)
-
     def flush(self, least_pages: int = 0) -> None:
         """Make what was appended survive a loss of power; extension units first.
 

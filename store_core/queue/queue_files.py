@@ -224,6 +224,14 @@ class QueueWriter(ABC):
         """Queue offset after the last message."""
         return self._span[1]
 
+    def is_worth_flush(self, least_pages: int) -> bool:
+        """Return whether so many pages wait for the disk."""
+        return self._files.is_worth_flush(least_pages)
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Make what was appended survive a loss of power; fewer pages than that wait."""
+        self._files.flush(least_pages)
+
     @abstractmethod
     def correct_min_offset(self, min_phy_offset: int) -> None:
         """Move the first queue offset to the first record that is in the log."""
