@@ -8,8 +8,8 @@ import numpy as np
 
 from rmqsource.scan.store_versions import VANISHED_ATTEMPTS
 from store_core.errors import FileVanishedError
-from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
-from store_core.queue.readable_queue import proved_batch_queue
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, max_queue_offset
+from store_core.queue.readable_queue import proved_batch_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.metadata.selection import QueueKey
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
@@ -81,11 +81,11 @@ def _present(
 
 def read_batch_queue(snapshot: StoreSnapshot, key: QueueKey) -> BatchUnits:
     """Return the units of a batch queue that count; none where it has no directory."""
-    queue = snapshot.batch_consume_queue(key.topic, key.queue_id)
-    if queue is None:
+    place = (key.topic, key.queue_id)
+    found = snapshot.batch_units(*place)
+    if found is None:
         return BatchUnits(np.empty(0, NATIVE_BATCH_CQ_UNIT), 0, 0)
-    proved = proved_batch_queue(queue, snapshot.log, snapshot.end_offset)
-    units = proved.units
+    units = proved_batch_units(found, place, snapshot.log, snapshot.end_offset)
     kept = np.flatnonzero(units["commit_log_offset"] >= max(snapshot.min_phy_offset, 0))
     expired = int(kept[0]) if len(kept) else len(units)
-    return BatchUnits(units[expired:], proved.max_offset, expired)
+    return BatchUnits(units[expired:], max_queue_offset(units), expired)

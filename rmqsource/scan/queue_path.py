@@ -17,7 +17,7 @@ from store_core.config.config_files import is_deleted_topic, load_consumer_offse
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.consume_queue import MAX_EXT_ADDRESS
 from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from store_core.queue.readable_queue import proved_batch_queue
+from store_core.queue.readable_queue import proved_batch_units
 from store_core.read.key_match import has_batch_queues
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from rmqsource.scan.predicate import ScanPredicate
     from rmqsource.scan.splits import Range
+    from store_core.queue.queue_database import StoredUnits
     from store_core.queue.queue_range import QueueRange
-    from store_core.queue.segmented_queue import StoredUnits
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
     Int64s = npt.NDArray[np.int64]
@@ -403,10 +403,10 @@ def _units(snapshot: StoreSnapshot, start: int, stop: int, left: int) -> tuple[I
         units = queue.exact_units(low, max(high, low))
         begins.append(units["commit_log_offset"].astype(np.int64))
         sizes.append(units["message_size"].astype(np.int64))
-    for topic, queue_id in snapshot.batch_queue_paths:
-        batch = snapshot.batch_consume_queue(topic, queue_id)
-        if batch is not None:
-            units = proved_batch_queue(batch, snapshot.log, snapshot.end_offset).units
+    for key in snapshot.batch_queue_paths:
+        found = snapshot.batch_units(*key)
+        if found is not None:
+            units = proved_batch_units(found, key, snapshot.log, snapshot.end_offset)
             begins.append(units["commit_log_offset"].astype(np.int64))
             sizes.append(units["message_size"].astype(np.int64))
     begin, size = np.concatenate(begins), np.concatenate(sizes)

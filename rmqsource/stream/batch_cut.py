@@ -125,10 +125,9 @@ def _units_between(snapshot: StoreSnapshot, topic: str, queue_id: int, start: in
         if snapshot.queue_range(topic, queue_id).last_end <= start:
             return 0
         return simple.correct_min_offset(end, held) - simple.correct_min_offset(start, held)
-    batch = snapshot.batch_consume_queue(topic, queue_id)
-    if batch is None:
+    units = snapshot.batch_units(topic, queue_id)
+    if units is None:
         return 0
-    units = batch.read_units()
     offsets = units["commit_log_offset"]
     inside = (offsets >= start) & (offsets < end)
     return int(units["batch_size"][inside].sum())

@@ -1,4 +1,7 @@
-"""Batch consume queues: one unit a record, which may hold several messages; read only."""
+"""Units of batch consume queues: one a record, which may hold several messages; read only.
+
+Such are the queues of a topic with ``queue.type=BatchCQ``; they can be rebuilt from the log.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +12,59 @@ import numpy as np
 from store_core.errors import CorruptRecordError
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.consume_queue import FILES_RECOVERED
-from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE
-from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.files.segment_list import Segment
+    from store_core.files.segment_list import Segment, SegmentList
+    from store_core.files.store_directory import StoreDirectory
+
+    Units = npt.NDArray[np.void]
 
 NATIVE_BATCH_CQ_UNIT = BATCH_CQ_UNIT.dtype.newbyteorder("=")
 
 
-class BatchConsumeQueue(SegmentedQueue):
-    """Units of one queue of a topic with ``queue.type=BatchCQ``; can be rebuilt from the log."""
+def read_batch_units(directory: StoreDirectory, segments: SegmentList) -> Units:
+    """Return all valid units of a queue's files as a native array, oldest first.
 
-    kind = BATCH_CONSUME_QUEUE
+    They end at the first invalid unit of the last three files, as ``BatchConsumeQueue.recover``
+    has it (RocketMQ 5.3.3).
 
-    def read_units(self) -> npt.NDArray[np.void]:
-        """Return all valid units as a native array, oldest first.
-
-        They end at the first invalid unit of the last three files, as
-        ``BatchConsumeQueue.recover`` has it (RocketMQ 5.3.3).
-
-        Raises
-        ------
-        CorruptRecordError
-            An older file holds an invalid unit, or a file between others is missing or short.
-        StoreReadError
-            A file cannot be read.
-        """
-        parts = [np.empty(0, NATIVE_BATCH_CQ_UNIT)]
-        expected = self.segments.min_offset
-        for number, segment in enumerate(self.segments):
-            if segment.from_offset != expected:
-                text = f"the file before it ends at byte {expected} of the queue, or one is missing"
-                raise CorruptRecordError(text, segment.path, 0)
-            units = self._file_units(segment)
-            valid = is_valid(units)
-            if not valid.all():
-                end = int(np.argmin(valid))
-                if number < len(self.segments) - FILES_RECOVERED:
-                    text = "a unit between others is invalid"
-                    raise CorruptRecordError(text, segment.path, end * BATCH_CQ_UNIT.size)
-                parts.append(units[:end])
-                break
-            parts.append(units)
-            expected = segment.from_offset + len(units) * BATCH_CQ_UNIT.size
-        return np.concatenate(parts)
-
-    def _file_units(self, segment: Segment) -> npt.NDArray[np.void]:
-        with self.directory.open(segment.path) as source:
-            held = min(source.size, self.segments.file_size) // BATCH_CQ_UNIT.size
-            view = source.view(0, held * BATCH_CQ_UNIT.size)
-            return BATCH_CQ_UNIT.table(view).astype(NATIVE_BATCH_CQ_UNIT)
+    Raises
+    ------
+    CorruptRecordError
+        An older file holds an invalid unit, or a file between others is missing or short.
+    StoreReadError
+        A file cannot be read.
+    """
+    parts = [np.empty(0, NATIVE_BATCH_CQ_UNIT)]
+    expected = segments.min_offset
+    for number, segment in enumerate(segments):
+        if segment.from_offset != expected:
+            text = f"the file before it ends at byte {expected} of the queue, or one is missing"
+            raise CorruptRecordError(text, segment.path, 0)
+        units = _file_units(directory, segment, segments.file_size)
+        valid = is_valid(units)
+        if not valid.all():
+            end = int(np.argmin(valid))
+            if number < len(segments) - FILES_RECOVERED:
+                text = "a unit between others is invalid"
+                raise CorruptRecordError(text, segment.path, end * BATCH_CQ_UNIT.size)
+            parts.append(units[:end])
+            break
+        parts.append(units)
+        expected = segment.from_offset + len(units) * BATCH_CQ_UNIT.size
+    return np.concatenate(parts)
 
 
-def min_queue_offset(units: npt.NDArray[np.void], min_phy_offset: int) -> int:
+def _file_units(directory: StoreDirectory, segment: Segment, file_size: int) -> Units:
+    with directory.open(segment.path) as source:
+        held = min(source.size, file_size) // BATCH_CQ_UNIT.size
+        view = source.view(0, held * BATCH_CQ_UNIT.size)
+        return BATCH_CQ_UNIT.table(view).astype(NATIVE_BATCH_CQ_UNIT)
+
+
+def min_queue_offset(units: Units, min_phy_offset: int) -> int:
     """Return the first queue offset whose record lies at or after ``min_phy_offset``.
 
     -1 when the queue has no unit; `max_queue_offset` when all its records are gone.
@@ -75,14 +75,14 @@ def min_queue_offset(units: npt.NDArray[np.void], min_phy_offset: int) -> int:
     return int(units["base_queue_offset"][kept[0]]) if len(kept) else max_queue_offset(units)
 
 
-def max_queue_offset(units: npt.NDArray[np.void]) -> int:
+def max_queue_offset(units: Units) -> int:
     """Return the queue offset after the last message; 0 when the queue has no unit."""
     if len(units) == 0:
         return 0
     return int(units["base_queue_offset"][-1]) + int(units["batch_size"][-1])
 
 
-def find_unit(units: npt.NDArray[np.void], queue_offset: int) -> int | None:
+def find_unit(units: Units, queue_offset: int) -> int | None:
     """Return the row of the unit that holds a queue offset, or None outside of the queue."""
     if queue_offset >= max_queue_offset(units):
         return None
@@ -90,7 +90,7 @@ def find_unit(units: npt.NDArray[np.void], queue_offset: int) -> int | None:
     return row if row >= 0 else None
 
 
-def is_valid(units: npt.NDArray[np.void]) -> Any:
+def is_valid(units: Units) -> Any:
     """Return which units are units; RocketMQ takes the first that is none for the end."""
     return (
         (units["commit_log_offset"] >= 0)

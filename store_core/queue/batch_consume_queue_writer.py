@@ -13,9 +13,9 @@ import numpy as np
 from store_core.errors import StoreReadError
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import (
-    BatchConsumeQueue,
     max_queue_offset,
     min_queue_offset,
+    read_batch_units,
 )
 from store_core.queue.queue_files import QueueWriter
 from store_core.queue.queue_range import points_at_record
@@ -24,7 +24,8 @@ from store_core.queue.unit_placement import Appended, believed_bases, first_torn
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.files.segment_list import Segment
+    from store_core.files.segment_list import Segment, SegmentList
+    from store_core.files.store_directory import StoreDirectory
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
@@ -34,17 +35,29 @@ if TYPE_CHECKING:
 _NOT_COMPACTED = -1
 
 
-class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
+class BatchConsumeQueueWriter(QueueWriter):
     """One queue of a topic with ``queue.type=BatchCQ``: a unit a record of several messages.
 
     It can be rebuilt from the log. Without units its ``min_offset`` is -1, as in RocketMQ, whose
     ``max_physic_offset`` is the start of the last record, not its end.
     """
 
-    def __init__(self, queue: BatchConsumeQueue, files: QueueFiles) -> None:
-        super().__init__(queue, files, (-1, 0))
+    unit_bytes = BATCH_CQ_UNIT.size
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        key: tuple[str, int],
+        listed: SegmentList,
+        files: QueueFiles,
+    ) -> None:
+        super().__init__(directory, key, listed, files, (-1, 0))
         self._wrote = 0  # byte after the last unit, in the queue
         self._last_start = -1  # of the last record that is in the queue
+
+    def on_disk(self) -> Units:
+        """Return the units as the files hold them now, whatever `recover` took for their end."""
+        return read_batch_units(self._directory, self._listed)
 
     def read_units(self) -> Units:
         """Return all units that are there, as a native array, oldest first.
@@ -57,18 +70,18 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
             A file cannot be read.
         """
         while True:
-            queue, wrote = self._queue, self._wrote
+            listed, wrote = self._listed, self._wrote
             try:
-                units = queue.read_units()
+                units = read_batch_units(self._directory, listed)
             except StoreReadError:
-                if self._queue is queue:
+                if self._listed is listed:
                     raise  # else it expired meanwhile
                 continue
-            return units[: (wrote - queue.segments.min_offset) // self.unit_bytes]
+            return units[: (wrote - listed.min_offset) // self.unit_bytes]
 
     def recover(self, *, trusted: bool) -> None:
         """Find where the units end (``BatchConsumeQueue.recover``)."""
-        units = self._queue.read_units()
+        units = self.on_disk()
         end = len(units)
         if not trusted:
             good = _in_order(units)
@@ -162,7 +175,7 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
         """Keep so many units, erase what lies after on the disk; True if there were others."""
         with self._lock:
             units = self.read_units()[:end]
-            begin = self._queue.segments.min_offset
+            begin = self._listed.min_offset
             kept = begin + len(units) * self.unit_bytes
             changed = kept < self._wrote
             while on_disk and self._segments and self._segments[-1].from_offset >= kept:
@@ -180,20 +193,12 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
             first = min_queue_offset(self.read_units(), min_phy_offset)
             self._span = (first, self._span[1])
 
-    def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether so many pages wait for the disk."""
-        return self._files.is_worth_flush(least_pages)
-
-    def flush(self, least_pages: int = 0) -> None:
-        """Make what was appended survive a loss of power; fewer pages than that wait."""
-        self._files.flush(least_pages)
-
     def destroy(self) -> None:
         """Delete all files."""
         self.truncate(0)
 
     def _set_units(self, units: Units) -> None:
-        self._wrote = self._queue.segments.min_offset + len(units) * self.unit_bytes
+        self._wrote = self._listed.min_offset + len(units) * self.unit_bytes
         self.max_physic_offset = self._last_start = -1
         if len(units):
             self._last_start = int(units["commit_log_offset"][-1])
@@ -214,7 +219,7 @@ class BatchConsumeQueueWriter(QueueWriter[BatchConsumeQueue]):
     def _unit_at(self, position: int) -> Units:
         inside = position % self.file_size
         path = str(self._files.path(position - inside))
-        with self._queue.directory.open(path) as source:
+        with self._directory.open(path) as source:
             return BATCH_CQ_UNIT.table(source.read_at(inside, self.unit_bytes))
 
     def _last_record(self, segment: Segment) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 from store_core.errors import CorruptRecordError, FileVanishedError
 from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.queue_directories import CONSUME_QUEUE
-from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.files.byte_source import ByteSource
+    from store_core.files.segment_list import SegmentList
+    from store_core.files.store_directory import StoreDirectory
 
     Units = npt.NDArray[np.void]
     UnitTest = Callable[[Any, Any], Any]
@@ -30,16 +31,36 @@ FILES_RECOVERED = 3
 _BLOCK_UNITS = 1024  # a bisection reads the last stretch at once: 20 KB cost no more than a probe
 
 
-class ConsumeQueue(SegmentedQueue):
+class ConsumeQueue:
     """Units of one queue. It grows at the end; files are deleted at the front; recovery cuts it.
 
     It can be rebuilt from the commit log. Files are opened for the length of a call only, so any
     number of queues may be held; calls from several threads do not disturb each other. Who makes
     several calls at once does so of `held_open`, in one thread.
+
+    Attributes
+    ----------
+    units_per_file
+        Units of a whole file; 0 where there is no file to tell.
     """
 
-    kind = CONSUME_QUEUE
     _held: _UnitFiles | None = None
+
+    def __init__(
+        self, directory: StoreDirectory, topic: str, queue_id: int, segments: SegmentList
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments = segments
+        self.units_per_file = segments.file_size // CQ_UNIT.size
+
+    @classmethod
+    def open(
+        cls, directory: StoreDirectory, topic: str, queue_id: int, path: str, file_size: int | None
+    ) -> ConsumeQueue:
+        """List the files of a queue's directory; see ``QueueKind.segments``."""
+        return cls(directory, topic, queue_id, CONSUME_QUEUE.segments(directory, path, file_size))
 
     @contextmanager
     def held_open(self) -> Iterator[ConsumeQueue]:

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Callable, Union
 
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import write_error
-from store_core.files.segment_list import SegmentList, load_segments
+from store_core.files.segment_list import load_segments
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import ConsumeQueueExt
-from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+from store_core.queue.consume_queue_ext import ConsumeQueueExtWriter
 from store_core.queue.consume_queue_writer import ConsumeQueueWriter, RecentUnits
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.files.segment_list import SegmentList
     from store_core.queue.dispatch_request import DispatchRequests, FilterBitmapsOf
 
 logger = logging.getLogger(__name__)
@@ -319,29 +318,23 @@ class ConsumeQueueStore:
         return simple
 
     def _simple(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
-        segments = self._segments(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
+        segments, files = self._files(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
         queue = ConsumeQueue(self.directory, topic, queue_id, segments)
-        files = self._files(CONSUME_QUEUE, topic, queue_id, self._sizes.simple)
         ext = self._ext(topic, queue_id) if self._config.enable_consume_queue_ext else None
         return ConsumeQueueWriter(queue, files, self._recent, ext)
 
     def _ext(self, topic: str, queue_id: int) -> ConsumeQueueExtWriter:
-        segments = self._segments(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
-        files = self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
-        ext = ConsumeQueueExt(self.directory, segments)
-        return ConsumeQueueExtWriter(ext, files)
+        segments, files = self._files(CONSUME_QUEUE_EXT, topic, queue_id, self._sizes.ext)
+        return ConsumeQueueExtWriter(self.directory, segments, files)
 
     def _batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter:
-        segments = self._segments(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
-        queue = BatchConsumeQueue(self.directory, topic, queue_id, segments)
-        files = self._files(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
-        return BatchConsumeQueueWriter(queue, files)
+        segments, files = self._files(BATCH_CONSUME_QUEUE, topic, queue_id, self._sizes.batch)
+        return BatchConsumeQueueWriter(self.directory, (topic, queue_id), segments, files)
 
-    def _files(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> QueueFiles:
-        path = self.directory.resolve(kind.directory, topic, str(queue_id))
-        return QueueFiles(Path(path), file_size, self._names)
-
-    def _segments(self, kind: QueueKind, topic: str, queue_id: int, file_size: int) -> SegmentList:
+    def _files(
+        self, kind: QueueKind, topic: str, queue_id: int, file_size: int
+    ) -> tuple[SegmentList, QueueFiles]:
+        """Return the files of a queue that are there, and what writes them."""
         path = self.directory.resolve(kind.directory, topic, str(queue_id))
         segments = load_segments(
             self.directory.list(path),
@@ -353,7 +346,7 @@ class ConsumeQueueStore:
             if segment.size != file_size:
                 text = f"the file has {segment.size} bytes, {kind.size_option} is {file_size}"
                 raise StoreFormatError(text, segment.path)
-        return segments
+        return segments, QueueFiles(Path(path), file_size, self._names)
 
     def _is_configured_batch(self, topic: str) -> bool:
         return topic in self._batch_topics

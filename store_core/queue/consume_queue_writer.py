@@ -25,13 +25,13 @@ from store_core.queue.unit_placement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     import numpy.typing as npt
 
     from store_core.files.segment_list import Segment
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+    from store_core.queue.consume_queue_ext import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
 
@@ -45,7 +45,7 @@ _NEWEST_BYTES = 64 * CQ_UNIT.size  # of each queue
 _BLOCKS = 256  # of at most 40 KB
 
 
-class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
+class ConsumeQueueWriter(QueueWriter):
     """One queue that grows: its units, and where they begin and end now.
 
     A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
@@ -57,6 +57,8 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         Start of the last record that was in the queue when it was recovered or cut; -1 for none.
     """
 
+    unit_bytes = CQ_UNIT.size
+
     def __init__(
         self,
         queue: ConsumeQueue,
@@ -64,13 +66,19 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
         recent: RecentUnits,
         ext: ConsumeQueueExtWriter | None = None,
     ) -> None:
-        super().__init__(queue, files, (0, 0))
+        key = (queue.topic, queue.queue_id)
+        super().__init__(queue.directory, key, queue.segments, files, (0, 0))
+        self._queue = queue
         self._recent = recent
         self._newest: NewestUnits | None = None
         self._version = 0  # counts how often units were cut off: others come in their places
         self.last_start = -1
         self._ext = ext
         self._first = (-1, -1)  # first unit in the files, and where its record starts
+
+    def on_disk(self) -> ConsumeQueue:
+        """Return the units as the files hold them, whatever `recover` took for their end."""
+        return self._queue
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what is there.
@@ -87,6 +95,12 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             A file cannot be read.
         """
         return self._clipped(start_queue_offset, stop_queue_offset, self._read)
+
+    def file_stop(self, queue_offset: int) -> int:
+        """Return the queue offset after the units of the file that holds one, or held it."""
+        return self._queue.roll_next_file(queue_offset)
+
+    roll_next_file = file_stop
 
     def stored_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the same always from the files: whoever checks them must not get what was written.
@@ -248,10 +262,6 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             if self._ext is not None and low < high:
                 self._ext.delete_before(self._queue.read_units(low, low + 1))
 
-    def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether so many pages wait for the disk."""
-        return self._files.is_worth_flush(least_pages)
-
     def flush(self, least_pages: int = 0) -> None:
         """Make what was appended survive a loss of power; extension units first.
 
@@ -273,6 +283,10 @@ class ConsumeQueueWriter(QueueWriter[ConsumeQueue]):
             self._recent.forget(self)
             if self._ext is not None:
                 self._ext.destroy()
+
+    def _set_segments(self, segments: Sequence[Segment]) -> None:
+        super()._set_segments(segments)
+        self._queue = ConsumeQueue(self._directory, self.topic, self.queue_id, self._listed)
 
     def _pre_blank(self, start: int) -> None:
         """Fill the file before the first unit (``fillPreBlank``)."""

@@ -10,7 +10,7 @@ Source: RocketMQ ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueue`` (release 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from store_core.layout.rocksdb import (
     unit_key,
     unit_prefix,
 )
-from store_core.queue.consume_queue import NATIVE_CQ_UNIT
+from store_core.queue.consume_queue import NATIVE_CQ_UNIT, ConsumeQueue
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -102,7 +102,7 @@ class QueueDatabase:
 
 
 class DatabaseQueue:
-    """The units of one queue of a database; a `StoredUnits`."""
+    """The units of one queue of a database; what can be asked is what `ConsumeQueue` answers."""
 
     units_per_file = 0
 
@@ -243,3 +243,7 @@ class DatabaseQueue:
         if value is None or len(value) != QUEUE_DATABASE_UNIT.size:
             return True  # deleted, as those before it
         return bool(QUEUE_DATABASE_UNIT.unpack(value).commit_log_offset < commit_log_offset)
+
+
+StoredUnits = Union[ConsumeQueue, DatabaseQueue]
+"""The units of one topic and queue id, a unit a message, wherever a store keeps them."""

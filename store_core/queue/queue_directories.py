@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUTE, load_topics
 from store_core.config.message_store_config import DEFAULT_SIZES, KEYS
 from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.segment_list import list_segments
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.store_paths import (
     BATCH_CONSUME_QUEUE_DIR,
@@ -21,6 +22,7 @@ from store_core.layout.store_paths import (
 
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
+    from store_core.files.segment_list import SegmentList
     from store_core.files.store_directory import FileEntry, StoreDirectory
 
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)
@@ -52,6 +54,24 @@ class QueueKind(NamedTuple):
     def whole_units(self, file_bytes: int) -> int:
         """Return the size of a file that ends with a whole unit."""
         return -(-file_bytes // self.unit_bytes) * self.unit_bytes
+
+    def segments(self, directory: StoreDirectory, path: str, file_size: int | None) -> SegmentList:
+        """List the files of a queue's directory (see `list_consume_queues`); opens none.
+
+        ``file_size`` is the configured one, in bytes; None: what the files show.
+
+        Raises
+        ------
+        StoreFormatError
+            File names and the size (key ``size_option``) do not fit.
+        """
+        return list_segments(
+            lambda: directory.list(path),
+            file_size=file_size,
+            unit_bytes=self.unit_bytes,
+            option=self.size_option,
+            forget=lambda: directory.forget(path),
+        )
 
 
 CONSUME_QUEUE = QueueKind(CONSUME_QUEUE_DIR, CQ_UNIT.size, "mappedFileSizeConsumeQueue")

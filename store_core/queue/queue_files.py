@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from store_core.files.byte_source import first_nonzero
 from store_core.files.file_writing import (
@@ -22,13 +22,12 @@ from store_core.files.file_writing import (
 from store_core.files.mapped_file import OS_PAGE_BYTES
 from store_core.files.regular_file import open_to_write
 from store_core.files.segment_list import Segment, SegmentList
-from store_core.queue.segmented_queue import SegmentedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-Queue = TypeVar("Queue", bound=SegmentedQueue)
+    from store_core.files.store_directory import StoreDirectory
 
 
 class QueueFiles:
@@ -182,7 +181,7 @@ class QueueFiles:
             return new_file(str(path.absolute()), self.file_size)
 
 
-class QueueWriter(ABC, Generic[Queue]):
+class QueueWriter(ABC):
     """A queue that grows: one thread appends to it, any may read, and a third expires.
 
     Attributes
@@ -197,13 +196,22 @@ class QueueWriter(ABC, Generic[Queue]):
         None: not that one would know.
     """
 
-    def __init__(self, queue: Queue, files: QueueFiles, span: tuple[int, int]) -> None:
-        self.topic, self.queue_id = queue.topic, queue.queue_id
-        self.unit_bytes, self.file_size = queue.kind.unit_bytes, files.file_size
+    unit_bytes: ClassVar[int]
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        key: tuple[str, int],
+        listed: SegmentList,
+        files: QueueFiles,
+        span: tuple[int, int],
+    ) -> None:
+        self.topic, self.queue_id = key
+        self.file_size = files.file_size
         self.max_physic_offset = -1
         self.last_found = (-1, 0)
         self.lost_from: int | None = None
-        self._queue, self._files, self._span = queue, files, span
+        self._directory, self._listed, self._files, self._span = directory, listed, files, span
         self._lock = threading.Lock()
 
     @property
@@ -216,10 +224,13 @@ class QueueWriter(ABC, Generic[Queue]):
         """Queue offset after the last message."""
         return self._span[1]
 
-    @property
-    def files_on_disk(self) -> Queue:
-        """The units as its files hold them, whatever `recover` took for their end."""
-        return self._queue
+    def is_worth_flush(self, least_pages: int) -> bool:
+        """Return whether so many pages wait for the disk."""
+        return self._files.is_worth_flush(least_pages)
+
+    def flush(self, least_pages: int = 0) -> None:
+        """Make what was appended survive a loss of power; fewer pages than that wait."""
+        self._files.flush(least_pages)
 
     @abstractmethod
     def correct_min_offset(self, min_phy_offset: int) -> None:
@@ -249,10 +260,10 @@ class QueueWriter(ABC, Generic[Queue]):
 
     @property
     def _segments(self) -> tuple[Segment, ...]:
-        return self._queue.segments.segments
+        return self._listed.segments
 
     def _set_segments(self, segments: Sequence[Segment]) -> None:
-        self._queue = self._queue.with_segments(SegmentList(segments, self.file_size))
+        self._listed = SegmentList(segments, self.file_size)
 
     def _add_files(self, known: Sequence[Segment], begin: int, stop: int) -> None:
         """Let readers know of the files that were made after those known, up to a byte position.
@@ -293,7 +304,7 @@ class QueueWriter(ABC, Generic[Queue]):
         """Return whether a byte other than zero lies at or after a byte position of the queue."""
         for segment in self._segments:
             if position < segment.from_offset + segment.size:
-                with self._queue.directory.open(segment.path) as source:
+                with self._directory.open(segment.path) as source:
                     if first_nonzero(source, max(position - segment.from_offset, 0)) >= 0:
                         return True
         return False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from store_core.log.commit_log import CommitLog
     from store_core.log.readable_log import ReadableLog
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
 
     QueueKey = tuple[str, int]
 

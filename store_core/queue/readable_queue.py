@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.batch_consume_queue import find_unit, max_queue_offset, min_queue_offset
+from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.queue_range import end_of_counting, points_at_record
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
     from store_core.log.readable_log import ReadableLog
     from store_core.log.record_reader import RecordReader
-    from store_core.queue.batch_consume_queue import BatchConsumeQueue
     from store_core.queue.consume_queue import Units
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt, ExtUnits
+    from store_core.queue.consume_queue_ext import ExtUnits
+    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
+    from store_core.queue.queue_database import StoredUnits
     from store_core.queue.queue_range import QueueRange
 
     Int64s = npt.NDArray[np.int64]
@@ -59,8 +61,15 @@ class UnitRun(NamedTuple):
             )
 
 
-class ReadableQueue(Protocol):
-    """What reading needs of a queue; its range is pinned.
+class SimpleQueue:
+    """A consume queue, one unit a message; its range is pinned.
+
+    Parameters
+    ----------
+    queue
+        Its units. Those of a queue that is written may expire in the range, the first ones first.
+    read_ext
+        Looks up its extension units; None when it has none. Called when a tags code is an address.
 
     Attributes
     ----------
@@ -68,71 +77,30 @@ class ReadableQueue(Protocol):
         Queue offsets; max is exclusive.
     """
 
-    min_offset: int
-    max_offset: int
-    unit_bytes: int
+    unit_bytes = CQ_UNIT.size
+
+    def __init__(
+        self,
+        queue: StoredUnits | ConsumeQueueWriter,
+        held: QueueRange,
+        read_ext: Callable[[Int64s], ExtUnits | None],
+    ) -> None:
+        self.queue = queue
+        self.min_offset, self.max_offset = held.min_offset, held.max_offset
+        self._read_ext = read_ext
 
     def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
         """Return units from the one that holds ``queue_offset`` to the end of its file at most.
 
         None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
         """
-
-    def roll_next_file(self, queue_offset: int) -> int:
-        """Return where RocketMQ goes on when a file is missing."""
-
-    def commit_log_offset_of(self, queue_offset: int) -> int:
-        """Return where the record of a queue offset in range lies; -1 when no file holds it."""
-
-    def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
-        """Return the first queue offset at or after a time, or the last at or before it.
-
-        ``LOWER``: ``max_offset`` when all are older. ``UPPER``: ``min_offset`` when all are newer.
-        Source: ``getOffsetInQueueByTime`` of RocketMQ's queues, ``ConsumeQueueStore`` (5.3.3).
-        """
-
-
-class UnitFiles(Protocol):
-    """The units of a consume queue, in files of its own or of a store that is being written."""
-
-    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the units ``[start, stop)``, which are in range, as a native array."""
-
-    def file_stop(self, queue_offset: int) -> int | None:
-        """Return the end of the units of the file that holds one; None when no file does."""
-
-    def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next file."""
-
-
-class SimpleQueue:
-    """A consume queue, one unit a message.
-
-    Parameters
-    ----------
-    open_ext
-        Returns its extension units, None when it has none; asked when a tags code is an address.
-    """
-
-    unit_bytes = CQ_UNIT.size
-
-    def __init__(
-        self,
-        queue: UnitFiles,
-        held: QueueRange,
-        open_ext: Callable[[], ConsumeQueueExt | None],
-    ) -> None:
-        self.queue = queue
-        self.min_offset, self.max_offset = held.min_offset, held.max_offset
-        self._open_ext = open_ext
-
-    def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
-        """Return units of one file; see `ReadableQueue`."""
         file_stop = self.queue.file_stop(queue_offset)
         if file_stop is None:
             return None
         stop = min(file_stop, self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
+        if len(units) < stop - queue_offset:
+            units = _with_expired(units, stop - queue_offset)
         tags_code = np.ascontiguousarray(units["tags_code"])
         ext = self._ext_units(tags_code)
         return UnitRun(
@@ -151,6 +119,8 @@ class SimpleQueue:
         """
         stop = min(self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
+        if len(units) < stop - queue_offset:
+            units = _with_expired(units, stop - queue_offset)
         ext = self._ext_units(np.ascontiguousarray(units["tags_code"]))
         if ext is not None:
             units = units.copy()  # others may read them, too
@@ -158,22 +128,23 @@ class SimpleQueue:
         return units
 
     def _ext_units(self, tags_code: Int64s) -> ExtUnits | None:
-        if not is_ext_address(tags_code).any():
-            return None
-        ext = self._open_ext()
-        return None if ext is None else ext.read(tags_code)
+        return self._read_ext(tags_code) if is_ext_address(tags_code).any() else None
 
     def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next file."""
+        """Return where RocketMQ goes on when a file is missing."""
         return self.queue.roll_next_file(queue_offset)
 
     def commit_log_offset_of(self, queue_offset: int) -> int:
-        """Return the place of a record; see `ReadableQueue`."""
+        """Return where the record of a queue offset in range lies; -1 when no file holds it."""
         run = self.units_from(queue_offset, 1)
         return int(run.commit_log_offset[0]) if run else -1
 
     def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
-        """Return a queue offset by the times of its records; see `ReadableQueue`."""
+        """Return the first queue offset at or after a time, or the last at or before it.
+
+        ``LOWER``: ``max_offset`` when all are older. ``UPPER``: ``min_offset`` when all are newer.
+        Source: ``getOffsetInQueueByTime`` of RocketMQ's queues, ``ConsumeQueueStore`` (5.3.3).
+        """
         search = TimeSearch(self, reader)
         if boundary == LOWER:
             return search.first_from(timestamp_ms)
@@ -181,7 +152,10 @@ class SimpleQueue:
 
 
 class BatchQueue:
-    """A batch consume queue: one unit a record, which may hold several messages."""
+    """A batch consume queue: one unit a record, which may hold several messages.
+
+    What it has in common with a `SimpleQueue` has the same names.
+    """
 
     unit_bytes = BATCH_CQ_UNIT.size
 
@@ -197,7 +171,7 @@ class BatchQueue:
         self.max_offset = max_queue_offset(units)
 
     def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
-        """Return units of one file; see `ReadableQueue`."""
+        """Return units of one file; see `SimpleQueue`."""
         row = find_unit(self.units, queue_offset)
         if row is None:
             return None
@@ -217,7 +191,7 @@ class BatchQueue:
         return 0
 
     def commit_log_offset_of(self, queue_offset: int) -> int:
-        """Return the place of a record; see `ReadableQueue`."""
+        """Return the place of a record; see `SimpleQueue`."""
         run = self.units_from(queue_offset, 1)
         return int(run.commit_log_offset[0]) if run else -1
 
@@ -250,6 +224,17 @@ class BatchQueue:
         return start + row
 
 
+ReadableQueue = Union[SimpleQueue, BatchQueue]
+"""A queue of either kind; its range is pinned."""
+
+
+def _with_expired(units: Units, count: int) -> Units:
+    """Return so many units, of which the first have expired meanwhile: those point nowhere."""
+    gone = np.zeros(count - len(units), NATIVE_CQ_UNIT)
+    gone["commit_log_offset"] = -1
+    return np.concatenate([gone, units])
+
+
 def is_belied(before: Int64s, times: Int64s, after: Int64s) -> npt.NDArray[np.bool_]:
     """Return which times lie far outside of those before and after them, which agree.
 
@@ -275,19 +260,13 @@ def agreed_times(times: Int64s) -> Int64s:
     return times
 
 
-def proved_batch_queue(queue: BatchConsumeQueue, log: ReadableLog, end_offset: int) -> BatchQueue:
-    """Return a queue without the units that point after the end of the log."""
-    units_per_file = queue.segments.file_size // BATCH_CQ_UNIT.size
-    units = _proved_units(queue, log, end_offset)
-    return BatchQueue(units, units_per_file, log.min_offset)
+def proved_batch_units(
+    units: Units, key: tuple[str, int], log: ReadableLog, end_offset: int
+) -> Units:
+    """Return the units of a batch queue, (topic, queue id), up to the last that counts.
 
-
-def _proved_units(
-    queue: BatchConsumeQueue, log: ReadableLog, end_offset: int
-) -> npt.NDArray[np.void]:
-    """Return the units up to the last that points at a record (see ``queue_range``)."""
-    units = queue.read_units()
-    key = (queue.topic, queue.queue_id)
+    That one points at a record of the queue before the end of the log (see ``queue_range``).
+    """
 
     def place_of(at: int) -> tuple[int, int]:
         return int(units["commit_log_offset"][at]), int(units["message_size"][at])
@@ -346,6 +325,8 @@ class TimeSearch:
     def _times(self, low: int, high: int) -> npt.NDArray[np.int64]:
         """Return store times of units ``[low, high)``; -1 where no record can be read."""
         units = self._queue.queue.read_units(low, high)
+        if len(units) < high - low:
+            units = _with_expired(units, high - low)
         return _store_times(self._reader, units["commit_log_offset"])
 
 

@@ -10,9 +10,7 @@ from store_core.codec.java_string import is_name
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import MIN_RECORD_BYTES
 from store_core.log.end_rules import DISPATCHED, LACKING, NO_UNIT, REPLACED, UNKNOWN
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.dispatch_request import DispatchDecoder
-from store_core.queue.segmented_queue import StoredUnits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,11 +20,15 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.log.readable_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
+    from store_core.queue.queue_database import StoredUnits
 
     Int64s = npt.NDArray[np.int64]
     States = npt.NDArray[np.int8]
     QueueKey = tuple[str, int]
     Units = npt.NDArray[np.void]
+    AnyUnits = Union[StoredUnits, Units]
+    """Units of a queue as its files hold them, whatever a recovery has begun to do with them; those
+    of a batch queue all at once."""
 
 _BLOCK_UNITS = 1 << 16
 
@@ -88,9 +90,9 @@ class UnitsBehind:
         return _units_from(self._queue, begin, stop, self._offset)
 
 
-def unit_blocks(queue: StoredUnits | BatchConsumeQueue) -> Iterator[PlacedUnits]:
+def unit_blocks(queue: AnyUnits) -> Iterator[PlacedUnits]:
     """Yield all units of a queue, block by block, the last first; also what lies after a hole."""
-    if isinstance(queue, BatchConsumeQueue):
+    if isinstance(queue, np.ndarray):
         yield batch_units(queue)
         return
     first, stop = queue.first_unit_offset(), queue.stored_end()
@@ -100,9 +102,8 @@ def unit_blocks(queue: StoredUnits | BatchConsumeQueue) -> Iterator[PlacedUnits]
         stop = begin
 
 
-def batch_units(queue: BatchConsumeQueue) -> PlacedUnits:
-    """Return all units of a batch queue; their numbers are those of their first messages."""
-    units = queue.read_units()
+def batch_units(units: Units) -> PlacedUnits:
+    """Return units of a batch queue; their numbers are those of their first messages."""
     columns = ("commit_log_offset", "message_size", "base_queue_offset")
     return _placed([PlacedUnits(*(units[name].astype(np.int64) for name in columns))])
 
@@ -122,8 +123,6 @@ def _placed(parts: list[PlacedUnits]) -> PlacedUnits:
     return PlacedUnits(*(column[order] for column in joined))
 
 
-AnyUnits = Union[StoredUnits, BatchConsumeQueue]
-"""Units of a queue as its files hold them, whatever a recovery has begun to do with them."""
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 _UNITS_BEFORE = 64  # of so many one points at a record that can be read, or nothing is known
 _NO_UNITS = PlacedUnits(*(np.empty(0, np.int64) for _ in range(3)))
@@ -217,7 +216,7 @@ class QueueUnitStates:
         units = self._find(*key)
         if units is None:
             return None
-        if isinstance(units, BatchConsumeQueue):
+        if isinstance(units, np.ndarray):
             return batch_units(units)
         return _SimpleStates(self._log, key, units, self._offset, self._lost)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from store_core.layout.store_paths import CONSUME_QUEUE_EXT_DIR
+from store_core.files.segment_list import load_segments
 from store_core.log.live_log import PinnedLog
 from store_core.log.record_reader import RecordReader
-from store_core.queue.consume_queue import NATIVE_CQ_UNIT
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.consume_queue_ext import read_ext_units
+from store_core.queue.queue_directories import CONSUME_QUEUE_EXT
 from store_core.queue.queue_range import QueueRange
 from store_core.queue.readable_queue import BatchQueue, SimpleQueue
 from store_core.state.store_state import StoreState
@@ -19,16 +18,19 @@ from store_core.with_blocks import Closing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    import numpy.typing as npt
+
     from store_core.config.config_files import TopicConfig
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
     from store_core.index.live_index import LiveIndex, PinnedIndex
-    from store_core.queue.consume_queue import Units
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.consume_queue_ext import ExtUnits
     from store_core.queue.consume_queue_store import ConsumeQueueStore
-    from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.state.checkpoint import StoreCheckpoint
+
+    Int64s = npt.NDArray[np.int64]
 
 
 class PinnedStore(Closing):
@@ -127,43 +129,19 @@ class PinnedStore(Closing):
         if queue is None:
             return None
         held = QueueRange(queue.min_offset, queue.max_offset)  # in this order: both only grow
-        return SimpleQueue(_PinnedUnits(queue), held, lambda: self._ext_queue(topic, queue_id))
+        return SimpleQueue(queue, held, partial(self._read_ext, topic, queue_id))
 
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
         """Return the store time (ms) of the record that starts there; None when none does."""
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
 
-    def _ext_queue(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
+    def _read_ext(self, topic: str, queue_id: int, addresses: Int64s) -> ExtUnits:
         directory = self._queues.directory
-        path = directory.resolve(CONSUME_QUEUE_EXT_DIR, topic, str(queue_id))
+        path = directory.resolve(CONSUME_QUEUE_EXT.directory, topic, str(queue_id))
         size = self._config.mapped_file_size_consume_queue_ext
-        return open_consume_queue_ext(directory, path, size)
+        option = CONSUME_QUEUE_EXT.size_option
+        segments = load_segments(directory.list(path), file_size=size, option=option)
+        return read_ext_units(directory, segments, addresses)
 
     def _is_batch(self, key: tuple[str, int]) -> bool:
         return self._queues.find_batch(*key) is not None
-
-
-class _PinnedUnits:
-    """Units of a queue below an end; some of the first may expire (see ``UnitFiles``)."""
-
-    def __init__(self, queue: ConsumeQueueWriter) -> None:
-        self._queue = queue
-        self._units_per_file = queue.file_size // queue.unit_bytes
-
-    def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return units; those that have expired meanwhile point nowhere."""
-        units = self._queue.read_units(start_queue_offset, stop_queue_offset)
-        expired = max(stop_queue_offset - start_queue_offset, 0) - len(units)
-        if expired <= 0:
-            return units
-        gone = np.zeros(expired, NATIVE_CQ_UNIT)
-        gone["commit_log_offset"] = -1
-        return np.concatenate([gone, units])
-
-    def file_stop(self, queue_offset: int) -> int:
-        """Return the end of a file."""
-        return self.roll_next_file(queue_offset)
-
-    def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the next file."""
-        return queue_offset + self._units_per_file - queue_offset % self._units_per_file

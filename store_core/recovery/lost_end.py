@@ -32,7 +32,7 @@ from store_core.index.index_file import read_index_header
 from store_core.layout.message import LMQ_PREFIX
 from store_core.layout.store_paths import INDEX_DIR
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
 from store_core.state.checkpoint import StoreCheckpoint
@@ -156,12 +156,8 @@ def simple_units_after(
     return UnitsAfter(low, stop, stop - low, int(first["commit_log_offset"]), last_end)
 
 
-def batch_units_after(read_units: Callable[[], Units], offset: int) -> UnitsAfter | None:
+def batch_units_after(units: Units, offset: int) -> UnitsAfter | None:
     """Return the same of the units of a batch queue."""
-    try:
-        units = read_units()
-    except _DAMAGED:
-        return None
     before = np.flatnonzero(units["commit_log_offset"] < offset)
     units = units[int(before[-1]) + 1 if len(before) else 0 :]
     if not len(units):
@@ -360,7 +356,7 @@ class FilesWitness:
         size = self._config.mapper_file_size_batch_consume_queue
         for key, path in paths.items():
             with suppress(*_DAMAGED):
-                queue = BatchConsumeQueue.open(self._directory, *key, path, size)
-                found = batch_units_after(queue.read_units, offset)
+                segments = BATCH_CONSUME_QUEUE.segments(self._directory, path, size)
+                found = batch_units_after(read_batch_units(self._directory, segments), offset)
                 if found is not None:
                     yield key, found

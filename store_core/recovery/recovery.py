@@ -357,7 +357,7 @@ class QueueEvidence:
 
     def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
         queue = self._queues.find(topic, queue_id)
-        return None if queue is None else queue.files_on_disk
+        return None if queue is None else queue.on_disk()
 
     def _find_last_dispatched(self) -> int:
         """Return the start of the last readable record to which any unit refers; -1: there is none.

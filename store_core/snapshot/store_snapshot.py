@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from store_core.config.config_files import load_topics
@@ -29,9 +30,9 @@ from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.log.dledger_log import committed_end, dledger_directories
 from store_core.log.end_rules import Failure
 from store_core.log.log_end import LogEnd, find_log_end
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
+from store_core.queue.consume_queue_ext import read_ext_units
 from store_core.queue.queue_database import QueueDatabase
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
@@ -40,7 +41,7 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
 )
 from store_core.queue.queue_range import QueueRange, queue_range, queues_ahead
-from store_core.queue.readable_queue import SimpleQueue, proved_batch_queue
+from store_core.queue.readable_queue import BatchQueue, SimpleQueue, proved_batch_units
 from store_core.queue.unit_states import QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
@@ -58,11 +59,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from store_core.config.config_files import TopicConfig
+    from store_core.files.segment_list import SegmentList
     from store_core.log.record_reader import RecordReader
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.queue.consume_queue_ext import ExtUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.queue.readable_queue import ReadableQueue
-    from store_core.queue.segmented_queue import StoredUnits
-    from store_core.queue.unit_states import AnyUnits
+    from store_core.queue.unit_states import AnyUnits, Int64s, Units
     from store_core.read.find_messages import KeySearch
     from store_core.read.readable_store import ReadableStore
     from store_core.recovery.lost_end import LostEnd
@@ -145,7 +147,7 @@ class StoreSnapshot(StoreQueries, Closing):
         self._queue_paths: dict[tuple[str, int], str] | None = None
         self._batch_paths: dict[tuple[str, int], str] | None = None
         self._ext_paths: dict[tuple[str, int], str] | None = None
-        self._ext: dict[tuple[str, int], ConsumeQueueExt | None] = {}
+        self._ext: dict[tuple[str, int], SegmentList | None] = {}
         self._ranges: dict[tuple[str, int], QueueRange] = {}
         self._queues: dict[tuple[str, int], ReadableQueue | None] = {}
         self._search: KeySearch | None = None
@@ -313,25 +315,29 @@ class StoreSnapshot(StoreQueries, Closing):
         size = self.config.mapped_file_size_consume_queue
         return ConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
-    def batch_consume_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
-        """Return a batch consume queue, or None when it has no directory."""
+    def batch_segments(self, topic: str, queue_id: int) -> SegmentList | None:
+        """Return the files of a batch consume queue, or None when it has no directory."""
         path = self.batch_queue_paths.get((topic, queue_id))
-        if path is None:
-            return None
         size = self.config.mapper_file_size_batch_consume_queue
-        return BatchConsumeQueue.open(self.directory, topic, queue_id, path, size)
+        return None if path is None else BATCH_CONSUME_QUEUE.segments(self.directory, path, size)
 
-    def consume_queue_ext(self, topic: str, queue_id: int) -> ConsumeQueueExt | None:
-        """Return the extension units of a consume queue, or None when they have no directory."""
+    def batch_units(self, topic: str, queue_id: int) -> Units | None:
+        """Return all units of a batch consume queue, or None when it has no directory."""
+        segments = self.batch_segments(topic, queue_id)
+        return None if segments is None else read_batch_units(self.directory, segments)
+
+    def ext_units(self, topic: str, queue_id: int, addresses: Int64s) -> ExtUnits | None:
+        """Look up extension units of a consume queue, or None when they have no directory."""
         key = (topic, queue_id)
         if self._ext_paths is None:
             self._ext_paths = list_consume_queues(self.directory, CONSUME_QUEUE_EXT).queues
         if key not in self._ext:
             path = self._ext_paths.get(key)
             size = self.config.mapped_file_size_consume_queue_ext
-            opened = None if path is None else open_consume_queue_ext(self.directory, path, size)
-            self._ext[key] = opened
-        return self._ext[key]
+            kind = CONSUME_QUEUE_EXT
+            self._ext[key] = None if path is None else kind.segments(self.directory, path, size)
+        segments = self._ext[key]
+        return None if segments is None else read_ext_units(self.directory, segments, addresses)
 
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
         """Return a queue of either kind with its proved range; None when it has no directory.
@@ -460,9 +466,14 @@ class StoreSnapshot(StoreQueries, Closing):
         simple = self.consume_queue(topic, queue_id)
         if simple is not None:
             held = self.queue_range(topic, queue_id)
-            return SimpleQueue(simple, held, lambda: self.consume_queue_ext(topic, queue_id))
-        batch = self.batch_consume_queue(topic, queue_id)
-        return None if batch is None else proved_batch_queue(batch, self.log, self.end_offset)
+            return SimpleQueue(simple, held, partial(self.ext_units, topic, queue_id))
+        segments = self.batch_segments(topic, queue_id)
+        if segments is None:
+            return None
+        found = read_batch_units(self.directory, segments)
+        units = proved_batch_units(found, (topic, queue_id), self.log, self.end_offset)
+        units_per_file = segments.file_size // BATCH_CONSUME_QUEUE.unit_bytes
+        return BatchQueue(units, units_per_file, self.log.min_offset)
 
     def _find_end(self) -> LogEnd:
         last = self.log.segments.segments[-1].path if len(self.log.segments) else ""
@@ -579,7 +590,7 @@ class _Evidence:
 
     def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
         simple = self._store.consume_queue(topic, queue_id)
-        return self._store.batch_consume_queue(topic, queue_id) if simple is None else simple
+        return self._store.batch_units(topic, queue_id) if simple is None else simple
 
     def _find_last_dispatched(self) -> tuple[int, int]:
         """Like ``StoreSnapshot.last_dispatched``, while the end of the log is not known yet."""

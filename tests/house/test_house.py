@@ -100,6 +100,8 @@ def test_the_tree_keeps_its_limits():
     assert counts.figures["rooms with more than 20 modules"] == {"rooms": 0}
     assert counts.lists["circles inside a room"] == []
     assert counts.lists["public class names with two meanings"] == []
+    assert len(counts.lists["a store"]) <= 9
+    assert len(counts.lists["a queue"]) <= 12
 
 
 def test_a_task_of_spark_loads_few_modules():

@@ -7,9 +7,8 @@ import base64
 import numpy as np
 import pytest
 
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
-from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.queue.queue_writers import bitmaps_of, ext_reader
 from tests.store_core.snapshot.golden_snapshot import open_golden
 
 FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
@@ -19,8 +18,8 @@ def _ext_units(snapshot, line, units):
     path = snapshot.directory.resolve("consumequeue_ext", line["topic"], str(line["queue_id"]))
     size = snapshot.config.mapped_file_size_consume_queue_ext
     addresses = np.ascontiguousarray(units["tags_code"])
-    queue = open_consume_queue_ext(snapshot.directory, path, size)
-    ext, found = queue.read(addresses), bitmaps_of(queue, addresses)
+    read = ext_reader(snapshot.directory, path, size)
+    ext, found = read(addresses), bitmaps_of(read, addresses)
     bitmaps = [None if b is None else base64.b64encode(b).decode() for b in found]
     rows = zip(ext.found.tolist(), ext.tags_code.tolist(), ext.store_timestamp.tolist(), bitmaps)
     return [[*row] if found else None for found, *row in rows]
@@ -35,7 +34,7 @@ def test_units(name):
         assert snapshot.get_min_offset_in_queue(topic, queue_id) == held[0], line
         assert snapshot.get_max_offset_in_queue(topic, queue_id) == held[1], line
         if line["type"] == "BatchCQ":
-            units = snapshot.batch_consume_queue(topic, queue_id).read_units()
+            units = snapshot.batch_units(topic, queue_id)
             units = units[units["base_queue_offset"] >= held[0]]
             assert [list(unit)[:7] for unit in units.tolist()] == line["batch_units"]
             continue
@@ -49,7 +48,7 @@ def test_upper_offset_by_time_of_batch_queues():
     # RocketMQ's own answers are the unit after, or 0, where no unit has just that time.
     snapshot = open_golden("batch-5x")
     for topic, queue_id in snapshot.batch_queue_paths:
-        units = snapshot.batch_consume_queue(topic, queue_id).read_units()
+        units = snapshot.batch_units(topic, queue_id)
         times, bases = units["store_timestamp"].tolist(), units["base_queue_offset"].tolist()
         for time in {t + d for t in times for d in (-1, 0, 1)}:
             older = [base for base, unit_time in zip(bases, times) if unit_time <= time]

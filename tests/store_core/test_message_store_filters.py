@@ -9,9 +9,10 @@ import pytest
 
 from store_core import GetMessageStatus, Message, MessageStore, MessageStoreConfig, SqlFilter
 from store_core.errors import StoreClosedError, StoreConfigError
+from store_core.files.store_directory import StoreDirectory
 from store_core.filter.bloom_filter import BloomFilter
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
-from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.queue.queue_writers import bitmaps_of, ext_reader
 
 EXPRESSIONS = {"low": "n < 5", "even": "n IN ('0', '2', '4', '6', '8')", "odd": "n IN ('1', '3')"}
 
@@ -20,7 +21,7 @@ class FilteringStore:
     """A store in which groups can register; threads do nothing."""
 
     def __init__(self, root, **settings):
-        self.now = 1_700_000_000_000
+        self.root, self.now = root, 1_700_000_000_000
         config = MessageStoreConfig(
             store_path_root_dir=str(root),
             mapped_file_size_commit_log=1 << 16,
@@ -47,7 +48,8 @@ class FilteringStore:
         with self.store._reading() as reading:
             queue = reading.queue("T", 0)
             codes = queue.queue.read_units(0, queue.max_offset)["tags_code"]
-            return bitmaps_of(queue._open_ext(), np.ascontiguousarray(codes))
+            read = ext_reader(StoreDirectory(str(self.root)), self.root / "consumequeue_ext/T/0")
+            return bitmaps_of(read, np.ascontiguousarray(codes))
 
     def pull(self, group, expression):
         result = self.store.get_message(group, "T", 0, 0, 1000, SqlFilter(expression))

@@ -176,9 +176,8 @@ def _compare(findings: Findings, place: str, offset: int, bounds: tuple[int, int
 def _bounds(snapshot: StoreSnapshot, topic: str, queue_id: int) -> tuple[int, int] | None:
     """Return where a queue begins and ends; None where that is not known, or the topic is gone."""
     try:
-        batch = snapshot.batch_consume_queue(topic, queue_id)
-        if batch is not None:
-            units = batch.read_units()
+        units = snapshot.batch_units(topic, queue_id)
+        if units is not None:
             begin = min_queue_offset(units, max(snapshot.min_phy_offset, 0))
             return max(begin, 0), max_queue_offset(units)
         if (topic, queue_id) in snapshot.queue_paths:

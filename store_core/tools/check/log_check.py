@@ -286,8 +286,8 @@ def _has_units(snapshot: StoreSnapshot, topic: str, queue_id: int) -> bool:
     simple = snapshot.consume_queue(topic, queue_id)
     if simple is not None and simple.end_of_units() > 0:
         return True
-    batch = snapshot.batch_consume_queue(topic, queue_id)
-    return batch is not None and len(batch.read_units()) > 0
+    units = snapshot.batch_units(topic, queue_id)
+    return units is not None and len(units) > 0
 
 
 # Records are stamped in the order of the log, so times only grow, but for a clock that is set back.

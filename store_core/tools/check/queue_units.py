@@ -8,8 +8,9 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, BatchConsumeQueue
-from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, read_batch_units
+from store_core.queue.consume_queue_ext import is_ext_address, read_ext_units
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from store_core.ranges import merged_ranges
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.queue.consume_queue_ext import ConsumeQueueExt
+    from store_core.files.segment_list import SegmentList
     from store_core.queue.dispatch_request import DispatchRequests
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import CheckCounts, Findings
 
@@ -95,14 +96,15 @@ class CheckedQueue:
         self.is_known = True
         self.first = self.end = 0
         self._queue: StoredUnits | None = None
-        self._ext: ConsumeQueueExt | None = None
+        self._directory = snapshot.directory
+        self._ext: SegmentList | None = None
         path, ext_path = paths
         config = snapshot.config
         try:
             self._queue = snapshot.open_queue(*key, path)
             if ext_path is not None:
                 size = config.mapped_file_size_consume_queue_ext
-                self._ext = open_consume_queue_ext(snapshot.directory, ext_path, size)
+                self._ext = CONSUME_QUEUE_EXT.segments(snapshot.directory, ext_path, size)
             self.first = self._queue.first_unit_offset()
             self.end = max(self._queue.end_of_units(), self.first)
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
@@ -156,7 +158,7 @@ class CheckedQueue:
         missing = address.copy()
         if self._ext is not None and address.any():
             at = np.flatnonzero(address)
-            units = self._ext.read(stored[at])
+            units = read_ext_units(self._directory, self._ext, stored[at])
             missing[at] = ~units.found
             good = units.found & (units.tags_code == rows.tags_code[at])
             good &= units.store_timestamp == rows.store_timestamp[at]
@@ -293,8 +295,8 @@ class CheckedBatchQueue:
         self._units: Any = np.empty(0, NATIVE_BATCH_CQ_UNIT)
         size = snapshot.config.mapper_file_size_batch_consume_queue
         try:
-            queue = BatchConsumeQueue.open(snapshot.directory, *key, path, size)
-            self._units = queue.read_units()
+            segments = BATCH_CONSUME_QUEUE.segments(snapshot.directory, path, size)
+            self._units = read_batch_units(snapshot.directory, segments)
         except (CorruptRecordError, StoreFormatError, StoreReadError) as err:
             kind = unread(err, FindingKind.QUEUE_UNREADABLE)
             self.is_known = kind is not FindingKind.NO_PERMISSION

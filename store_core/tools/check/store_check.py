@@ -15,7 +15,6 @@ from store_core.layout.store_paths import (
     CHECKPOINT_FILE,
 )
 from store_core.log.commit_log import commit_log_directories
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,
     CONSUME_QUEUE,
@@ -122,13 +121,12 @@ def _dispatched_end(snapshot: StoreSnapshot) -> int:
             end = max(end, queue_range(queue, snapshot.log, snapshot.end_offset).last_end)
         except _UNREADABLE:
             continue
-    for (topic, queue_id), path in snapshot.batch_queue_paths.items():
-        size = snapshot.config.mapper_file_size_batch_consume_queue
+    for key in snapshot.batch_queue_paths:
         try:
-            units = BatchConsumeQueue.open(
-                snapshot.directory, topic, queue_id, path, size
-            ).read_units()
+            units = snapshot.batch_units(*key)
         except _UNREADABLE:
+            continue
+        if units is None:
             continue
         ends = units["commit_log_offset"] + units["message_size"]
         end = max([end, *ends[ends <= snapshot.end_offset][-1:].tolist()])

@@ -15,7 +15,7 @@ from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.layout.store_paths import BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR
-from store_core.queue.batch_consume_queue import min_queue_offset
+from store_core.queue.batch_consume_queue import min_queue_offset, read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import list_consume_queues
 from store_core.queue.readable_queue import agreed_times
@@ -72,16 +72,15 @@ def _simple_end(view: StoreSnapshot, topic: str, queue_id: int) -> _End | None:
 
 
 def _batch_end(view: StoreSnapshot, topic: str, queue_id: int) -> _End | None:
-    queue = view.batch_consume_queue(topic, queue_id)
-    units = None if queue is None else queue.read_units()
-    if queue is None or units is None or not len(units):
+    segments = view.batch_segments(topic, queue_id)
+    if segments is None:
         return None
-    begin = max(view.min_phy_offset, 0)
+    units, begin = read_batch_units(view.directory, segments), max(view.min_phy_offset, 0)
     expired = units[units["commit_log_offset"] < begin]
     if not len(expired) or min_queue_offset(expired, begin) < 0:
         return None
-    stop = queue.segments.min_offset + len(expired) * BATCH_CQ_UNIT.size
-    segment = queue.segments.find(stop - 1)
+    stop = segments.min_offset + len(expired) * BATCH_CQ_UNIT.size
+    segment = segments.find(stop - 1)
     return None if segment is None else _End(segment, stop - segment.from_offset)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.queue.segmented_queue import StoredUnits
+    from store_core.queue.queue_database import StoredUnits
     from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.repair.rebuild_consume_queue import RebuildResult
 
@@ -65,12 +65,12 @@ class _Comparison:
     """The old queues of a store, and the new ones."""
 
     def __init__(self, view: StoreSnapshot, directory: StoreDirectory) -> None:
-        self._view = view
+        self._view, self._directory = view, directory
         simple = list_consume_queues(directory).queues.items()
         batch = list_consume_queues(directory, BATCH_CONSUME_QUEUE).queues.items()
         self._new = {key: ConsumeQueue.open(directory, *key, path, None) for key, path in simple}
         self._new_batch = {
-            key: BatchConsumeQueue.open(directory, *key, path, None) for key, path in batch
+            key: BATCH_CONSUME_QUEUE.segments(directory, path, None) for key, path in batch
         }
 
     def of(self, key: QueueKey, moved_from: int | None) -> tuple[int, int]:
@@ -83,9 +83,9 @@ class _Comparison:
                 if new is not None and moved_from is not None:
                     moved = _moved(old, new, moved_from)
                 return self._lost(key, old), moved
-            old_batch = self._view.batch_consume_queue(*key)
-            if old_batch is not None:
-                return self._lost_of_batches(key, old_batch), moved
+            units = self._view.batch_units(*key)
+            if units is not None:
+                return self._lost_of_batches(key, units), moved
         return 0, moved
 
     def _lost(self, key: QueueKey, old: StoredUnits) -> int:
@@ -97,11 +97,9 @@ class _Comparison:
             lost += self._count_lost(key, units[rows], at + rows)
         return lost
 
-    def _lost_of_batches(self, key: QueueKey, old: BatchConsumeQueue) -> int:
-        units, new = old.read_units(), self._new_batch.get(key)
-        if new is not None:
-            held = new.read_units()["commit_log_offset"]
-            units = units[~np.isin(units["commit_log_offset"], held)]
+    def _lost_of_batches(self, key: QueueKey, units: Units) -> int:
+        if key in self._new_batch:
+            units = units[~np.isin(units["commit_log_offset"], self._new_batch_places(key))]
         return self._count_lost(key, units, units["base_queue_offset"].astype(np.int64))
 
     def _count_lost(self, key: QueueKey, units: Units, numbers: Int64s) -> int:
@@ -149,8 +147,12 @@ class _Comparison:
             units = self._new[key].read_units(number, number + 1)
             return len(units) == 1 and int(units["commit_log_offset"][0]) == start
         if key in self._view.batch_queue_paths and key in self._new_batch:
-            return bool((self._new_batch[key].read_units()["commit_log_offset"] == start).any())
+            return bool((self._new_batch_places(key) == start).any())
         return False
+
+    def _new_batch_places(self, key: QueueKey) -> Int64s:
+        units = read_batch_units(self._directory, self._new_batch[key])
+        return units["commit_log_offset"].astype(np.int64)
 
 
 def _moved(old: StoredUnits, new: StoredUnits, start: int) -> int:

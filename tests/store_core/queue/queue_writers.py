@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
-from store_core.queue.consume_queue_ext_writer import ConsumeQueueExtWriter
+from store_core.queue.consume_queue_ext import ConsumeQueueExtWriter, read_ext_units
 from store_core.queue.consume_queue_writer import ConsumeQueueWriter, RecentUnits
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT
 from store_core.queue.queue_files import QueueFiles
 
 
@@ -26,24 +26,33 @@ def open_writer(path, file_size, ext=None, *, trusted=True):
 
 def open_batch_writer(path, file_size, *, trusted=True):
     """Open batch queue 0 of topic T, whose files lie in a directory; recover it."""
-    queue = BatchConsumeQueue.open(StoreDirectory(str(path.parent)), "T", 0, str(path), file_size)
-    writer = BatchConsumeQueueWriter(queue, QueueFiles(path, file_size))
+    directory = StoreDirectory(str(path.parent))
+    segments = BATCH_CONSUME_QUEUE.segments(directory, str(path), file_size)
+    files = QueueFiles(path, file_size)
+    writer = BatchConsumeQueueWriter(directory, ("T", 0), segments, files)
     writer.recover(trusted=trusted)
     return writer
 
 
 def open_ext_writer(path, file_size):
     """Open the extension units in a directory; their end is known after a recovery only."""
-    ext = open_consume_queue_ext(StoreDirectory(str(path.parent)), str(path), file_size)
-    return ConsumeQueueExtWriter(ext, QueueFiles(path, file_size))
+    directory = StoreDirectory(str(path.parent))
+    segments = CONSUME_QUEUE_EXT.segments(directory, str(path), file_size)
+    return ConsumeQueueExtWriter(directory, segments, QueueFiles(path, file_size))
 
 
-def bitmaps_of(ext, addresses):
+def ext_reader(directory, path, file_size=None):
+    """Return what looks up the extension units in a directory by address."""
+    segments = CONSUME_QUEUE_EXT.segments(directory, str(path), file_size)
+    return partial(read_ext_units, directory, segments)
+
+
+def bitmaps_of(read, addresses):
     """Return the filter bitmap of each extension unit, None where there is none."""
-    sizes = ext.read(addresses).bitmap_size
+    sizes = read(addresses).bitmap_size
     found = [None] * len(addresses)
     for size in np.unique(sizes[sizes > 0]).tolist():
-        units = ext.read(addresses, bitmap_bytes=size)
+        units = read(addresses, bitmap_bytes=size)
         for row in np.flatnonzero(sizes == size).tolist():
             found[row] = units.bitmaps[row].tobytes()
     return found

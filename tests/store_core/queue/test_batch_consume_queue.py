@@ -7,10 +7,10 @@ from store_core.errors import CorruptRecordError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import (
-    BatchConsumeQueue,
     find_unit,
     max_queue_offset,
     min_queue_offset,
+    read_batch_units,
 )
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
 from store_core.queue.readable_queue import LOWER, UPPER, BatchQueue
@@ -34,7 +34,7 @@ def units_of(count, batch=3):
 
 def read(path):
     directory = StoreDirectory(str(path.parents[2]))
-    return BatchConsumeQueue.open(directory, "T", 0, str(path), None).read_units()
+    return read_batch_units(directory, BATCH_CONSUME_QUEUE.segments(directory, str(path), None))
 
 
 def test_golden_units_and_bounds():
@@ -45,7 +45,8 @@ def test_golden_units_and_bounds():
     assert len(rows) == len(queues) == 2
     for row in rows:
         key = row["topic"], row["queue_id"]
-        units = BatchConsumeQueue.open(directory, *key, queues[key], None).read_units()
+        segments = BATCH_CONSUME_QUEUE.segments(directory, queues[key], None)
+        units = read_batch_units(directory, segments)
         assert [list(unit)[:7] for unit in units.tolist()] == row["batch_units"]
         assert min_queue_offset(units, store.meta["min_phy_offset"]) == row["min_offset"]
         assert max_queue_offset(units) == row["max_offset"]

@@ -5,7 +5,8 @@ import pytest
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.queue.batch_consume_queue import BatchConsumeQueue
+from store_core.queue.batch_consume_queue import read_batch_units
+from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE
 from store_core.queue.unit_placement import Appended
 from tests.store_core.queue.queue_writers import open_batch_writer
 from tests.store_core.queue.test_consume_queue_writer import requests_of
@@ -21,11 +22,10 @@ def batches(sizes, start=0, base=0):
     return requests_of(rows, **columns)
 
 
-def read(directory):
-    queue = BatchConsumeQueue.open(
-        StoreDirectory(str(directory)), "T", 0, str(directory), FILE_SIZE
-    )
-    return [tuple(unit) for unit in queue.read_units().tolist()]
+def read(path):
+    directory = StoreDirectory(str(path))
+    segments = BATCH_CONSUME_QUEUE.segments(directory, str(path), FILE_SIZE)
+    return [tuple(unit) for unit in read_batch_units(directory, segments).tolist()]
 
 
 def test_units_roll_over_files(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE
-from store_core.queue.consume_queue_ext import is_ext_address, open_consume_queue_ext
+from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from tests.golden_store import golden
-from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.queue.queue_writers import bitmaps_of, ext_reader
 
 
 @pytest.mark.parametrize("given_size", [None, 1024])
@@ -23,8 +23,8 @@ def test_golden_units(given_size):
     for row in rows:
         path = queues[row["topic"], row["queue_id"]]
         addresses = np.array([unit[2] for unit in row["units"]], np.int64)
-        queue = open_consume_queue_ext(directory, path, given_size)
-        units, bitmaps = queue.read(addresses), bitmaps_of(queue, addresses)
+        read = ext_reader(directory, path, given_size)
+        units, bitmaps = read(addresses), bitmaps_of(read, addresses)
         assert units.found.tolist() == [unit is not None for unit in row["ext_units"]]
         for number, unit in enumerate(row["ext_units"]):
             bitmap = bitmaps[number]
@@ -52,12 +52,12 @@ def test_units_that_contradict_themselves_are_not_found(tmp_path):
     (path / ("0" * 20)).write_bytes(data)
     positions = [0, 24, 44, 64, 84, 95, 10_000, 2**62]
     codes = np.array([at + EXT_ADDRESS_BASE for at in positions] + [5], np.int64)
-    queue = open_consume_queue_ext(StoreDirectory(str(tmp_path)), str(path), None)
-    units = queue.read(codes, bitmap_bytes=4)
+    read = ext_reader(StoreDirectory(str(tmp_path)), path)
+    units = read(codes, bitmap_bytes=4)
     assert units.found.tolist() == [True] + [False] * 8
     assert units.tags_code.tolist() == [7, *codes[1:].tolist()]
     assert units.store_timestamp.tolist() == [99] + [0] * 8
     assert units.bitmap_size.tolist() == [4] + [0] * 8
     assert units.bitmaps.tolist() == [[1, 2, 3, 4]] + [[0] * 4] * 8
-    assert queue.read(codes, bitmap_bytes=3).bitmaps.tolist() == [[0] * 3] * 9
-    assert queue.read(codes).bitmaps.shape == (9, 0)
+    assert read(codes, bitmap_bytes=3).bitmaps.tolist() == [[0] * 3] * 9
+    assert read(codes).bitmaps.shape == (9, 0)

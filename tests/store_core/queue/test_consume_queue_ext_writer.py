@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from tests.store_core.queue.queue_writers import (
     bitmaps_of,
+    ext_reader,
     open_ext_writer,
     open_writer,
     with_bitmaps,
@@ -19,7 +19,7 @@ FILE_SIZE = 64
 
 
 def reader_of(directory):
-    return open_consume_queue_ext(StoreDirectory(str(directory)), str(directory), FILE_SIZE)
+    return ext_reader(StoreDirectory(str(directory)), directory, FILE_SIZE)
 
 
 def writer_in(directory):
@@ -86,7 +86,7 @@ def test_readers_find_every_unit(tmp_path_factory, batches, resumed_after):
         for row, place in zip(numbers, wanted)
     ]
     addresses = np.array(addresses, np.int64)
-    units = reader_of(directory).read(addresses)
+    units = reader_of(directory)(addresses)
     bitmaps_found = bitmaps_of(reader_of(directory), addresses)
     assert units.found.tolist() == [place is not None for place in wanted]
     assert units.tags_code.tolist() == [100 + row for row in numbers]

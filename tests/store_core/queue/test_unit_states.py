@@ -30,7 +30,7 @@ def states_after_the_middle(view):
     middle = view.log.next_record((first + view.end_offset) // 2, view.end_offset)
     units = QueueUnitStates(
         view.log,
-        lambda *key: view.consume_queue(*key) or view.batch_consume_queue(*key),
+        lambda *key: view.consume_queue(*key) or view.batch_units(*key),
         [*view.queue_paths, *view.batch_queue_paths],
         middle - 1,
         1,

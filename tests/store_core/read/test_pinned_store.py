@@ -201,7 +201,7 @@ def test_expired_between_pin_and_read(live):
         for _ in range(2):
             live.expire()
         assert not reader.holds(0, 10)
-        units = queue.queue.read_units(queue.min_offset, queue.max_offset)
+        units = queue.unit_columns(queue.min_offset, queue.max_offset - queue.min_offset)
         assert len(units) == queue.max_offset - queue.min_offset
         first = live.queues.find("TopicA", 0).min_offset
         assert first > 0

@@ -132,7 +132,7 @@ def test_nothing_behind_the_given_end_of_a_batch_queue():
     store = golden("batch-5x")
     config = MessageStoreConfig.from_properties(store.config_properties)
     with StoreSnapshot(store.root, config) as snapshot:
-        units = snapshot.batch_consume_queue("BatchTopic", 0).read_units()
+        units = snapshot.batch_units("BatchTopic", 0)
     for row in (1, 25, len(units) - 1):
         end = int(units["commit_log_offset"][row])
         with StoreSnapshot(store.root, config, end) as snapshot:

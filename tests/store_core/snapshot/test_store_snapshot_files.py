@@ -160,7 +160,7 @@ def test_times_queues_and_topics_are_at_hand(tmp_path):
             assert view.queue_range(*key)[:2] == (0, len(units))
         assert view.queue_range("none", 0) == (0, 0, -1, 0)
         assert view.consume_queue("none", 0) is None
-        assert view.batch_consume_queue("none", 0) is None
+        assert view.batch_units("none", 0) is None
         assert view.last_dispatched() == (last.commit_log_offset, store.end_offset)
         assert set(view.topic_configs) == {"TopicA", "TopicB"}
 

@@ -12,13 +12,12 @@ from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from store_core.layout.consume_queue import CQ_UNIT
 from store_core.queue.consume_queue import ConsumeQueue
-from store_core.queue.consume_queue_ext import open_consume_queue_ext
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
-from tests.store_core.queue.queue_writers import bitmaps_of
+from tests.store_core.queue.queue_writers import bitmaps_of, ext_reader
 from tests.store_core.snapshot.golden_snapshot import open_golden
 from tests.store_core.test_message_store_golden import bitmaps_by_offset
 from tests.store_factory import StoreFactory, small_store
@@ -54,8 +53,8 @@ def kept_bitmaps(root):
     for key, path in list_consume_queues(directory).queues.items():
         queue = ConsumeQueue.open(directory, *key, path, None)
         units = queue.read_units(0, queue.end_of_units())
-        ext = open_consume_queue_ext(directory, ext_paths[key], None)
-        found = bitmaps_of(ext, np.ascontiguousarray(units["tags_code"]))
+        read = ext_reader(directory, ext_paths[key])
+        found = bitmaps_of(read, np.ascontiguousarray(units["tags_code"]))
         bitmap_of.update(zip(units["commit_log_offset"].tolist(), found))
     assert any(bitmap_of.values())
     return bitmaps_by_offset(bitmap_of)
