@@ -134,6 +134,7 @@ def salvage_row(found: SalvageReport) -> dict[str, Any]:
         "log_ends_because": found.log_ends_because,
         "damaged_parts": len(found.gaps),
         "damaged_records": len(found.rejected),
+        "undecodable_records": len(found.undecodable),
         "lost_bytes": found.lost_bytes,
         "missing_messages": found.missing_messages,
         "corrected_store_times": len(found.corrected_times),
@@ -156,9 +157,15 @@ def _tell_losses(found: SalvageReport, report: Report) -> None:
             f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
             f"{record.topic!r} at {record.queue_offset}: {record.reason}"
         )
+    for record in found.undecodable[:_SHOWN]:
+        report.damage(
+            f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
+            f"{record.topic!r} at {record.queue_offset}: is taken over as it is, {record.reason}"
+        )
     if found.lost_end is not None:
         report.damage(str(found.lost_end))
-    more = max(len(found.gaps) - _SHOWN, 0) + max(len(found.rejected) - _SHOWN, 0)
+    lists = (found.gaps, found.rejected, found.undecodable)
+    more = sum(max(len(some) - _SHOWN, 0) for some in lists)
     if more:
         report.damage(f"{more} more damaged parts and records: see {report_path(found.target)}")
 

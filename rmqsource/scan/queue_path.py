@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 MAX_UNITS = 20_000_000
+_MAX_HASH = 2**31 - 1
 """Places of more records are not carried in splits (8 bytes each); the log is scanned then."""
 _MOST_UNITS = 1 << 20
 _MOST_QUEUES = 1 << 10
@@ -307,12 +308,17 @@ def _tail(snapshot: StoreSnapshot, queue: StoredUnits, held: QueueRange) -> int:
 def _with_tags(
     units: npt.NDArray[np.void], topic: str, predicate: ScanPredicate
 ) -> npt.NDArray[np.void]:
-    """Return the units whose record may have one of the tags."""
+    """Return the units whose record may have one of the tags.
+
+    A code that is no hash, which a broker makes of 32 bits, is an address or damaged: its record is
+    read.
+    """
     if predicate.tags is None or topic == SCHEDULE_TOPIC:
         return units
     codes = np.array([string_hash(tag) for tag in predicate.tags], np.int64)
     tags_code = units["tags_code"]
-    return units[np.isin(tags_code, codes) | (tags_code <= MAX_EXT_ADDRESS)]
+    is_no_hash = (tags_code <= MAX_EXT_ADDRESS) | (tags_code > _MAX_HASH)
+    return units[np.isin(tags_code, codes) | is_no_hash]
 
 
 def _bound(predicate: ScanPredicate, name: str, topic: str, queue_id: int) -> int | None:

@@ -55,7 +55,7 @@ def may_be_left(
     """
     kind, place = finding["kind"], finding["commit_log_offset"] or 0
     is_clean = row["was_stopped_cleanly"]
-    if kind.startswith("settings "):  # what a broker keeps below config is not mended
+    if kind.startswith(("settings ", "timer ")):  # what is below config, and the timer's files
         return True
     if kind in _TAGS:  # of a tags code it sees only that a crash took its last bytes
         return True

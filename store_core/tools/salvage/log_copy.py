@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 
 from store_core.codec.gather import gather_binary
+from store_core.codec.inner_columns import undecodable_bodies
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.record_crcs import crc_failures, rows_with_property_crc
 from store_core.codec.record_encoder import EncodedRecords
@@ -62,6 +63,8 @@ class LogCopy:
         Taken over; bytes in the new log.
     last_record_offset, last_store_timestamp
         Start of the last one in the new log (-1: none), and its store time (ms).
+    rejected, undecodable
+        Not taken over; taken over with a body that is not what its flags say.
     """
 
     def __init__(
@@ -75,7 +78,8 @@ class LogCopy:
     ) -> None:
         self.records = self.record_bytes = self.last_store_timestamp = 0
         self.last_record_offset = -1
-        self.rejected: list[RejectedRecord] = []
+        self.rejected: list[FaultyRecord] = []
+        self.undecodable: list[FaultyRecord] = []
         self.places = RecordRuns()
         self.queues = NewQueues()
         self.store_times = StoreTimes()
@@ -116,6 +120,7 @@ class LogCopy:
         frames, queue_offsets, changed = self._numbered(frames, codes, most_bytes)
         if len(frames) == 0:
             return
+        self.undecodable += [faulty_record(frames, *bad) for bad in undecodable_bodies(frames)]
         old = frames.column("commit_log_offset")
         times = self.store_times.plausible(frames.column("store_timestamp"), old, next_ms)
         batch = NewRecords(frames, changed, self._new_block)
@@ -133,7 +138,7 @@ class LogCopy:
         self._dispatch(RecordFrames(batch.block, new - batch.starts, batch.starts))
 
     def _without(
-        self, frames: RecordFrames, codes: Int64s, rejected: dict[int, RejectedRecord]
+        self, frames: RecordFrames, codes: Int64s, rejected: dict[int, FaultyRecord]
     ) -> tuple[RecordFrames, Int64s]:
         """Return the records, and the codes of their topics, without those that are rejected."""
         if not rejected:
@@ -160,7 +165,7 @@ class LogCopy:
                 return frames, queue_offsets, changed
             self.queues.restore(before)
             self._inner.light_names = light_names
-            bad = {row: rejected_row(frames, row, reason) for row, reason in reasons.items()}
+            bad = {row: faulty_record(frames, row, reason) for row, reason in reasons.items()}
             frames, codes = self._without(frames, codes, bad)
             marked = marked_rows(frames)
         return frames, np.empty(0, np.int64), {}
@@ -305,7 +310,7 @@ class NewRecords:
         np.concatenate(parts, out=self.block)
 
 
-class RejectedRecord(NamedTuple):
+class FaultyRecord(NamedTuple):
     """A record whose frame is good, and which is damaged all the same."""
 
     commit_log_offset: int
@@ -348,7 +353,7 @@ class TopicCodes:
 
 def rejected_rows(
     frames: RecordFrames, topic_codes: npt.NDArray[np.int64], most_bytes: int
-) -> dict[int, RejectedRecord]:
+) -> dict[int, FaultyRecord]:
     """Return the rows that must not be taken over, with what is known of them."""
     reasons = crc_failures(frames)
     for row in np.flatnonzero(topic_codes < 0).tolist():
@@ -357,16 +362,16 @@ def rejected_rows(
         reasons.setdefault(row, "its queue id is negative")
     for row in np.flatnonzero(frames.column("total_size") > most_bytes).tolist():
         reasons.setdefault(row, "it leaves no room for the end of its segment")
-    return {row: rejected_row(frames, row, reason) for row, reason in sorted(reasons.items())}
+    return {row: faulty_record(frames, row, reason) for row, reason in sorted(reasons.items())}
 
 
-def rejected_row(frames: RecordFrames, row: int, reason: str) -> RejectedRecord:
-    """Return what is known of a row that is not taken over."""
+def faulty_record(frames: RecordFrames, row: int, reason: str) -> FaultyRecord:
+    """Return what is known of a record, and what is wrong with it."""
     start = int(frames.topic_start[row])
     topic = frames.data[start : start + int(frames.topic_length[row])].tobytes()
     names = ("commit_log_offset", "total_size", "queue_id", "queue_offset")
     offset, size, queue_id, queue_offset = (int(frames.column(name)[row]) for name in names)
-    return RejectedRecord(
+    return FaultyRecord(
         commit_log_offset=offset,
         size=size,
         topic=decode_utf8(topic),

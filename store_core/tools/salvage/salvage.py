@@ -173,6 +173,7 @@ class _Salvage:
             record_bytes=copy.record_bytes,
             gaps=tuple(gaps),
             rejected=tuple(copy.rejected),
+            undecodable=tuple(copy.undecodable),
             corrected_times=tuple(copy.store_times.corrected),
             places=tuple(copy.places.runs),
             queues=copy.queues,

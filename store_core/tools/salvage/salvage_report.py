@@ -10,7 +10,7 @@ from store_core.layout.message import INNER_ITEM
 if TYPE_CHECKING:
     from store_core.log.log_scan import Gap
     from store_core.recovery.lost_end import LostEnd
-    from store_core.tools.salvage.log_copy import CorrectedTime, RejectedRecord
+    from store_core.tools.salvage.log_copy import CorrectedTime, FaultyRecord
     from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets
 
 FORMAT = 1
@@ -24,6 +24,8 @@ class SalvageReport:
     ----------
     records, record_bytes
         Taken over; bytes in the new log.
+    undecodable
+        Taken over as they are, though no consumer can decode their bodies.
     """
 
     source: str
@@ -34,7 +36,8 @@ class SalvageReport:
     records: int
     record_bytes: int
     gaps: tuple[Gap, ...]
-    rejected: tuple[RejectedRecord, ...]
+    rejected: tuple[FaultyRecord, ...]
+    undecodable: tuple[FaultyRecord, ...]
     corrected_times: tuple[CorrectedTime, ...]
     places: tuple[OffsetRun, ...]
     queues: dict[tuple[str, int], QueueOffsets]
@@ -86,6 +89,7 @@ class SalvageReport:
             "notes": list(self.notes),
             "gaps": [gap._asdict() for gap in self.gaps],
             "rejected_records": [record._asdict() for record in self.rejected],
+            "undecodable_records": [record._asdict() for record in self.undecodable],
             "corrected_store_times": [time._asdict() for time in self.corrected_times],
             "places": [
                 {"commit_log_offset": r.old, "new_commit_log_offset": r.new, "bytes": r.length}

@@ -326,6 +326,20 @@ def test_tags_by_hash_and_by_name(tmp_path):
     assert len(found(root, topic="T", tags="AaAa || BBBB")) == 14
 
 
+def test_a_tags_code_that_is_no_hash_hides_no_message(tmp_path):
+    factory = StoreFactory(tmp_path / "store")
+    for number in range(40):
+        factory.add("T", properties={"TAGS": "AB"[number % 2]})
+    root = factory.write()
+    name_queues(root)
+    unit = 6 * CQ_UNIT.size + CQ_UNIT.at("tags_code")
+    with (root / "consumequeue" / "T" / "0" / f"{0:020d}").open("r+b") as file:
+        file.seek(unit)
+        file.write(b"\x11\x22\x33\x44")
+    for access in ("auto", "consumequeue"):
+        assert len(found(root, topic="T", tags="A", access=access, mode="FAILFAST")) == 20
+
+
 def test_delayed_messages_are_not_chosen_by_tag_hash(tmp_path):
     """The tags code of their units is a delivery time."""
     store = golden("cluster-5x")

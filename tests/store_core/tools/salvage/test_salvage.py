@@ -14,6 +14,12 @@ import pytest
 from store_core.codec.properties import string_to_properties, verify_property_crc
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
+from store_core.layout.message import (
+    COMPRESSED_FLAG,
+    HEADER_IPV4,
+    INNER_BATCH_FLAG,
+    NEED_UNWRAP_FLAG,
+)
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.salvage import report_path
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
@@ -210,6 +216,21 @@ def test_the_crc_of_whole_records_is_checked_and_made_anew(tmp_path):
     new = records_of(tmp_path / "new", CONFIG)
     assert [r.kept for r in new] == [r.kept for r in old if r is not old[2]]
     assert all(verify_property_crc(record.raw) for record in new)
+
+
+@pytest.mark.parametrize("flag", [COMPRESSED_FLAG, INNER_BATCH_FLAG | NEED_UNWRAP_FLAG])
+def test_a_body_that_is_not_what_its_flags_say_is_taken_over_and_named(tmp_path, flag):
+    store = small_store(tmp_path / "old", 12)
+    store.write()
+    bad = store.records[4].commit_log_offset
+    with store.segment_path(bad).open("r+b") as file:
+        file.seek(bad % store.segment_bytes + HEADER_IPV4.at("sys_flag"))
+        file.write(flag.to_bytes(4, "big"))
+    report = salvaged(store.root, tmp_path / "new")
+    assert (report.records, report.rejected) == (12, ())
+    assert [record.commit_log_offset for record in report.undecodable] == [bad]
+    named = json.loads(report_path(str(tmp_path / "new")).read_text())["undecodable_records"]
+    assert [record["commit_log_offset"] for record in named] == [bad]
 
 
 def test_light_queues_get_offsets_without_holes(tmp_path):
