@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Callable
 
-from store_core.codec.hosts import parse_host
-from store_core.codec.message_id import ClientMessageIds
+from store_core.codec.message_id import ClientMessageIds, parse_host
 from store_core.config.consumer_filter_file import save_consumer_filters
 from store_core.errors import (
     HAError,

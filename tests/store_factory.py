@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from store_core.codec.hosts import parse_host
 from store_core.codec.java_string import string_hash
 from store_core.codec.message_codec import (
     StoredRecord,
@@ -16,6 +15,7 @@ from store_core.codec.message_codec import (
     encode_blank,
     encode_message,
 )
+from store_core.codec.message_id import parse_host
 from store_core.codec.properties import properties_to_bytes, split_keys, string_to_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.index.index_file import key_hash

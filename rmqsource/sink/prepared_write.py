@@ -18,7 +18,7 @@ from rmqsource.scan.store_versions import store_properties
 from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.local_host import address_bytes, local_address
 from rmqsource.sink.write_plan import SinkPlan
-from store_core.codec.hosts import parse_host
+from store_core.codec.message_id import parse_host
 from store_core.config.config_files import load_topics
 from store_core.config.message_store_config import (
     MessageStoreConfig,
@@ -27,7 +27,7 @@ from store_core.config.message_store_config import (
     with_default_sizes,
 )
 from store_core.files.store_directory import StoreDirectory
-from store_core.index.tag_entries import with_tag_index
+from store_core.index.index_entries import with_tag_index
 from store_core.layout.store_paths import (
     ABORT_FILE,
     CHECKPOINT_FILE,

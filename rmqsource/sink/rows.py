@@ -16,7 +16,7 @@ from rmqsource.sink.queues import QueueChooser
 from rmqsource.sink.source_columns import SourceColumns, is_null, newer_format_rows, stored_bodies
 from store_core.arrow import pa, pc
 from store_core.codec.gather import binary_parts
-from store_core.codec.hosts import parse_host
+from store_core.codec.message_id import parse_host
 from store_core.codec.property_columns import joined_words
 from store_core.layout.message import (
     COMPRESSION_TYPE_MASK,

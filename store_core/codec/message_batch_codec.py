@@ -13,9 +13,8 @@ import numpy as np
 from store_core.arrow import pa
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.gather import gather_binary, replace_rows
-from store_core.codec.hosts import host_column
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.message_id import message_id_column
+from store_core.codec.message_id import host_column, message_id_column
 from store_core.codec.properties import string_to_properties
 from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
 from store_core.codec.record_crcs import BadBody

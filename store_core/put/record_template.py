@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.codec.crc32 import crc32
-from store_core.codec.hosts import parse_host
+from store_core.codec.message_id import parse_host
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,
     HEADERS,

@@ -16,9 +16,11 @@ Other than RocketMQ, recovery
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
@@ -26,7 +28,9 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.files.file_writing import flush_directory, sync_data, write_error
+from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
+from store_core.files.regular_file import open_to_read
+from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.queue.queue_range import points_at_record
 from store_core.queue.unit_states import QueueUnitStates, unit_blocks
 from store_core.recovery.lost_end import find_lost_end
@@ -43,10 +47,11 @@ from store_core.recovery.recovery_plan import (
     Loss,
     confirmed_start,
     damage_error,
+    end_of_data,
     judge_cut,
     start_of_walk,
 )
-from store_core.recovery.saved_truncation import keep_cut_bytes, lower_dispatched
+from store_core.state.checkpoint import CheckpointFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +67,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LogRecovery", "RecoveryParts", "plan_log", "recover_log"]
 logger = logging.getLogger(__name__)
+CUT_DIRECTORY = "_cut"
+_CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -412,3 +419,73 @@ def _is_record(log: ReadableLog, key: QueueKey, start: int, size: int) -> bool:
     end = segment.from_offset + log.segments.file_size
     frames = log.frames_at(segment, np.array([start], np.int64), end)
     return bool(frames.ok[0]) and points_at_record(log, key, start, size, end)
+
+
+def keep_cut_bytes(log: ReadableLog, root: str, end_offset: int, now_ms: int) -> str:
+    """Copy what lies after the end of the log, and return the directory: one for each cut.
+
+    A file there has the offset of its first byte as its name, as a segment has; zeros at the end
+    are left out. Neither brokers nor readers look below ``_cut``; it can be deleted.
+
+    Raises
+    ------
+    StoreWriteError
+        It cannot be written; the log is as it was.
+    """
+    directory = Path(root).absolute() / CUT_DIRECTORY / f"{end_offset:020d}-{now_ms}"
+    size = log.segments.file_size
+    try:
+        make_directory(str(directory))
+        for segment in log.segments:
+            begin = max(end_offset - segment.from_offset, 0)
+            stop = end_of_data(log, segment.from_offset, begin) if begin < size else begin
+            if stop > begin:
+                target = directory / f"{segment.from_offset + begin:020d}"
+                _copy(Path(segment.path), begin, stop, target)
+        flush_directory(str(directory))
+    except OSError as err:
+        raise write_error(err, str(err.filename or directory)) from err
+    return str(directory)
+
+
+def lower_dispatched(log: ReadableLog, root: str, end_offset: int) -> None:
+    """Let the checkpoint name no record as dispatched that is about to be cut off the log.
+
+    With ``enableAcceleratedRecovery`` a broker of 5.5 begins there after a crash, and takes for the
+    end of the log what is no record.
+
+    Raises
+    ------
+    StoreWriteError
+        The checkpoint cannot be written.
+    """
+    with closing(CheckpointFile(str(Path(root) / CHECKPOINT_FILE))) as checkpoint:
+        checkpoint.load()
+        if 0 < checkpoint.logics_physical_offset >= end_offset:
+            checkpoint.logics_physical_offset = dispatched_before(log, end_offset)
+            checkpoint.flush()
+
+
+def dispatched_before(log: ReadableLog, end_offset: int) -> int:
+    """Return the start of a record before an offset: the first of the last segment; 0 if none."""
+    for segment in reversed([s for s in log.segments if s.from_offset < end_offset]):
+        stop = min(end_offset, segment.from_offset + log.segments.file_size)
+        begin = log.next_record(segment.from_offset, stop)
+        if begin >= 0:
+            return begin
+    return 0
+
+
+def _copy(path: Path, begin: int, stop: int, target: Path) -> None:
+    with os.fdopen(open_to_read(str(path)), "rb") as source, target.open("wb") as copy:
+        source.seek(begin)
+        left = stop - begin
+        while left > 0:
+            data = source.read(min(left, _CHUNK_BYTES))
+            if not data:
+                break
+            copy.write(data)
+            left -= len(data)
+        copy.flush()
+        sync_data(copy.fileno())
+    shutil.copystat(path, target)

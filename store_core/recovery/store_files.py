@@ -24,7 +24,7 @@ from store_core.files.file_writing import (
 from store_core.files.regular_file import open_to_read
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
-from store_core.index.tag_entries import with_tag_index
+from store_core.index.index_entries import with_tag_index
 from store_core.layout.store_paths import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_DIR,
@@ -42,10 +42,10 @@ from store_core.log.commit_log import (
 )
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.queue_directories import queue_file_sizes
-from store_core.recovery.index_proof import index_keys
 from store_core.recovery.lost_end import FilesWitness
 from store_core.recovery.queue_repair import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
+from store_core.recovery.recovery_dispatch import index_keys
 from store_core.recovery.recovery_plan import Loss
 from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.resolve_open_jobs import resolve_open_jobs, uncommitted_offset

@@ -76,7 +76,7 @@ def _message(generator: random.Random, seed: int, number: int) -> Message:
 
 
 def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    from store_core.codec.hosts import parse_host
+    from store_core.codec.message_id import parse_host
 
     return pa.RecordBatch.from_pydict(
         {

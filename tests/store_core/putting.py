@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
+from store_core.codec.message_id import parse_host
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.broker.roles.broker_role import WrittenStoreRole, followed_status
 from rmqnet.remoting.headers import CheckTransactionStateRequestHeader
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import encode_message
+from store_core.codec.message_id import parse_host
 from store_core.errors import StoreConfigError
 from store_core.ha.ha_service import HAService
 from store_core.layout.message import PROPERTY_UNIQ_KEY

@@ -21,7 +21,7 @@ from store_core.config.config_files import (
 )
 from store_core.config.lenient_json import json_object, json_whole_number
 from store_core.files.store_directory import StoreDirectory
-from store_core.index.tag_entries import opened_by_5_4
+from store_core.index.index_entries import opened_by_5_4
 from store_core.topics import SYSTEM_GROUP_PREFIX, TRANSACTION_GROUP
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from rmqnet.client.names import check_group_name, check_topic_name
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import BrokerError, ClientError, TopicNotFoundError
 from rmqnet.remoting.headers import QueryMessageRequestHeader
-from store_core.codec.hosts import format_host
-from store_core.codec.message_id import parse_message_id
+from store_core.codec.message_id import format_host, parse_message_id
 from store_core.config.config_files import TopicConfig
 from store_core.with_blocks import ShuttingDown
 

@@ -39,8 +39,7 @@ from rmqsource.scan.predicate import from_options
 from rmqsource.scan.splits import SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.arrow import pa
-from store_core.codec.hosts import format_host
-from store_core.codec.message_id import parse_message_id
+from store_core.codec.message_id import format_host, parse_message_id
 from store_core.config.config_files import TopicConfig
 from store_core.topics import topic_kind
 

@@ -12,7 +12,7 @@ from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.log.commit_log import CommitLog, open_segments
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.recovery.saved_truncation import dispatched_before, keep_cut_bytes
+from store_core.recovery.recovery import dispatched_before, keep_cut_bytes
 from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import StoreLock
 

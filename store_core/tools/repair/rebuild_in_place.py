@@ -27,10 +27,9 @@ from store_core.files.file_writing import (
     write_errors,
 )
 from store_core.files.store_directory import StoreDirectory, local_path
-from store_core.index.index_entries import index_entries
+from store_core.index.index_entries import index_entries, with_tag_index
 from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
 from store_core.index.index_writer import IndexWriter, index_file_names
-from store_core.index.tag_entries import with_tag_index
 from store_core.layout.checkpoint import CHECKPOINT
 from store_core.layout.store_paths import (
     ABORT_FILE,

@@ -10,8 +10,8 @@ from store_core.errors import StoreConfigError, StoreNotFoundError
 from store_core.files.file_writing import write_errors
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_dispatcher import IndexDispatcher
+from store_core.index.index_entries import with_tag_index
 from store_core.index.index_file import IndexFile
-from store_core.index.tag_entries import with_tag_index
 from store_core.layout.store_paths import (
     ABORT_FILE,
     CHECKPOINT_FILE,

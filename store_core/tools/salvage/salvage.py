@@ -25,7 +25,7 @@ from store_core.files.file_writing import (
 )
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
-from store_core.index.tag_entries import with_tag_index
+from store_core.index.index_entries import with_tag_index
 from store_core.layout.store_paths import (
     BATCH_CONSUME_QUEUE_DIR,
     CHECKPOINT_FILE,

@@ -8,7 +8,7 @@ from rmqnet.broker.broker_config import BrokerConfig, config_text, parse_config_
 from rmqnet.broker.pools import Pools
 from rmqnet.broker.store_host import store_host
 from rmqnet.errors import ClientError
-from store_core.codec.hosts import parse_host
+from store_core.codec.message_id import parse_host
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError
 

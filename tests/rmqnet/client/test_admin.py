@@ -21,9 +21,8 @@ from rmqnet import (
 )
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import encode_message
-from store_core.codec.message_id import message_id
+from store_core.codec.message_id import message_id, parse_host
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, answer, success
 
 CREATE_TOPIC = RequestCode.UPDATE_AND_CREATE_TOPIC

@@ -17,8 +17,8 @@ from rmqnet.remoting.headers import (
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.compression import deflate
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import encode_message
+from store_core.codec.message_id import parse_host
 from store_core.config.lenient_json import parse_lenient_json
 from tests.rmqnet.client.groups import NotingConsumer, NotingProducer
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, wait_until

@@ -13,8 +13,8 @@ from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import RemotingFormatError
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.codec.compression import CorruptBodyError, deflate
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message, encode_message
+from store_core.codec.message_id import parse_host
 from store_core.errors import CorruptRecordError
 from store_core.layout.message import (
     COMPRESSED_FLAG,

@@ -10,8 +10,8 @@ from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import SendMessageRequestHeaderV2
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import encode_message
+from store_core.codec.message_id import parse_host
 from tests.rmqnet.scripted_cluster import ScriptedServer, answer, success
 from tests.rmqsource.live.recorded_broker import Record, RecordedBroker, RecordedQueue
 

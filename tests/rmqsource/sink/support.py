@@ -9,9 +9,8 @@ from rmqsource.sink.options import parse_sink_options
 from rmqsource.sink.rows import RowConverter
 from rmqsource.sink.write_plan import SinkPlan
 from store_core import MessageStoreConfig
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
-from store_core.codec.message_id import ClientMessageIds
+from store_core.codec.message_id import ClientMessageIds, parse_host
 from store_core.codec.record_encoder import encode_records
 
 NOW_MS = 1_700_000_000_000

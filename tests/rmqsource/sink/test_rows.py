@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rmqsource.sink.errors import SinkRowError
 from store_core.codec.compression import deflate, inflate
-from store_core.codec.hosts import parse_host
 from store_core.codec.java_string import string_hash
 from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.message_id import parse_host
 from store_core.codec.properties import split_keys, string_to_properties
 from store_core.codec.record_encoder import encode_records
 from store_core.codec.record_frames import RecordFrames

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.codec.hosts import format_host
 from store_core.codec.message_codec import (
     StoredRecord,
     body_crc,
@@ -19,6 +18,7 @@ from store_core.codec.message_codec import (
     encode_message,
     encode_record,
 )
+from store_core.codec.message_id import format_host
 from store_core.errors import CorruptRecordError
 from store_core.layout.message import (
     BORNHOST_V6_FLAG,

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.codec.hosts import format_host, host_column, parse_host
 from store_core.codec.message_id import (
     ClientMessageIds,
+    format_host,
+    host_column,
     message_id,
     message_id_column,
     month_start_ms,
+    parse_host,
     parse_message_id,
 )
 

@@ -14,8 +14,8 @@ from store_core import Message, MessageStore
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
+from store_core.index.index_entries import opened_by_5_4, with_tag_index
 from store_core.index.index_queries import IndexService, UnindexedRange
-from store_core.index.tag_entries import opened_by_5_4, with_tag_index
 from store_core.log.commit_log import CommitLog
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state

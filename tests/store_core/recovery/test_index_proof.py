@@ -11,7 +11,12 @@ from store_core.index.index_writer import IndexWriter, index_file_names
 from store_core.layout.index import INDEX_ENTRY, index_file_bytes
 from store_core.log.commit_log import CommitLog
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.recovery.index_proof import IndexProof, PendingIndexEntries, index_keys, index_proof
+from store_core.recovery.recovery_dispatch import (
+    IndexProof,
+    PendingIndexEntries,
+    index_keys,
+    index_proof,
+)
 from store_core.state.checkpoint import StoreCheckpoint
 from tests.golden_store import golden
 from tests.store_core.tools.repair.test_rebuild_index import (

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-import store_core.recovery.index_proof as module
+import store_core.recovery.recovery_dispatch as module
 from store_core.index.index_writer import index_file_names
 from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.recovery.index_proof import PendingIndexEntries
+from store_core.recovery.recovery_dispatch import PendingIndexEntries
 from tests.golden_store import golden
 from tests.store_core.index.test_index_dispatcher import NAME, Opened
 from tests.store_core.tools.repair.test_rebuild_index import contents

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import decode_message
+from store_core.codec.message_id import parse_host
 from store_core.codec.record_encoder import encode_records
 from store_core.commit_job import close_committed, commit_job, open_for_commit
 from store_core.config.message_store_config import MessageStoreConfig

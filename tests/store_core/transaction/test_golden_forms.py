@@ -15,8 +15,8 @@ from store_core import (
     TransactionalMessageService,
     TransactionState,
 )
-from store_core.codec.hosts import parse_host
 from store_core.codec.message_codec import StoredRecord, encode_record
+from store_core.codec.message_id import parse_host
 from store_core.codec.properties import split_properties, string_to_properties
 from store_core.codec.record_encoder import patch_record
 from store_core.config.config_files import load_consumer_offsets
