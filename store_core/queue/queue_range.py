@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     QueueKey = tuple[str, int]
 
 QUEUES_AT_ONCE = 8
+_MOST_AHEAD = 1 << 24  # units, of 20 bytes
 """What is read of so many is kept until it is asked for: 6 MB each at the default size."""
 
 
@@ -154,8 +155,11 @@ def queues_ahead(
 
 
 def _read(queue: StoredUnits, log: CommitLog, end_offset: int, *, units: bool, whole: bool) -> None:
-    if whole:  # a few requests for all, instead of a chain that looks for the end
-        queue.read_units(min(queue.file_boundaries(), default=0), queue.stored_end())
+    begin, end = min(queue.file_boundaries(), default=0), queue.stored_end()
+    if (
+        whole and end - begin <= _MOST_AHEAD
+    ):  # instead of a chain of requests that looks for the end
+        queue.read_units(begin, end)
     held = queue_range(queue, log, end_offset)
     if not (units or whole) or held.max_offset <= held.min_offset:
         return

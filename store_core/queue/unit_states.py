@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     of a batch queue all at once."""
 
 _BLOCK_UNITS = 1 << 16
+_UNITS_OF_LOST_LOG = 1 << 20
 
 
 class PlacedUnits(NamedTuple):
@@ -59,8 +60,8 @@ class UnitsBehind:
     log may have others: `search_all` finds them.
     """
 
-    def __init__(self, queue: StoredUnits, offset: int) -> None:
-        self._queue, self._offset = queue, offset
+    def __init__(self, queue: StoredUnits, offset: int, log_bytes: int) -> None:
+        self._queue, self._offset, self._log_bytes = queue, offset, log_bytes
         self.first, self._end = queue.first_unit_offset(), queue.end_of_units()
         self.stop = max(min(queue.correct_min_offset(offset, self._end), self._end), 0)
         self._parts = [self._part(self.stop, self._end)]
@@ -80,7 +81,8 @@ class UnitsBehind:
             at = begin
             if not len(part.start):
                 break
-        for begin in range(self._end, self._queue.stored_end(), _BLOCK_UNITS):  # after a hole
+        end = _possible_end(self._queue, self._end, self._log_bytes)
+        for begin in range(self._end, end, _BLOCK_UNITS):  # after a hole
             self._parts.append(self._part(begin, begin + _BLOCK_UNITS))
         self.placed = _placed(self._parts)
         borders = [border for border in self._queue.file_boundaries() if self.first < border < at]
@@ -90,12 +92,22 @@ class UnitsBehind:
         return _units_from(self._queue, begin, stop, self._offset)
 
 
-def unit_blocks(queue: AnyUnits) -> Iterator[PlacedUnits]:
+def _possible_end(queue: StoredUnits, end: int, log_bytes: int) -> int:
+    """Return where units end that may follow those of a queue after a hole.
+
+    There are no more of them than records in the log, or some files of them where the log has lost
+    its segments; a file that is not a queue's may have any length.
+    """
+    return min(queue.stored_end(), end + max(log_bytes // MIN_RECORD_BYTES, _UNITS_OF_LOST_LOG))
+
+
+def unit_blocks(queue: AnyUnits, log_bytes: int) -> Iterator[PlacedUnits]:
     """Yield all units of a queue, block by block, the last first; also what lies after a hole."""
     if isinstance(queue, np.ndarray):
         yield batch_units(queue)
         return
-    first, stop = queue.first_unit_offset(), queue.stored_end()
+    first = queue.first_unit_offset()
+    stop = _possible_end(queue, queue.end_of_units(), log_bytes)
     while stop > first:
         begin = max(stop - _BLOCK_UNITS, first)
         yield _placed([_units_from(queue, begin, stop, 0)])
@@ -229,7 +241,8 @@ class _SimpleStates:
     ) -> None:
         self._log, self._key, self._units = log, key, units
         self._offset, self._lost = offset, lost
-        self._behind = UnitsBehind(units, offset)
+        log_bytes = log.segments.max_offset - log.segments.min_offset
+        self._behind = UnitsBehind(units, offset, log_bytes)
         self._last = self._last_before()
         self._is_searched = self._is_all = False
         self._is_whole: bool | None = None  # not asked yet

@@ -392,7 +392,10 @@ class QueueEvidence:
         """Return the start of the last record of any unit of a queue, if after ``above``; or -1."""
         with suppress(CorruptRecordError, StoreFormatError, StoreReadError):
             units = self._units_of(*key)
-            for block in unit_blocks(units) if units is not None else ():
+            if units is None:
+                return -1
+            segments = self._log.segments
+            for block in unit_blocks(units, segments.max_offset - segments.min_offset):
                 starts = block.start[block.start > above]
                 if len(starts) == 0 < len(block.start):
                     break

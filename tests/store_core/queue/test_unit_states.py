@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import numpy as np
@@ -22,6 +23,7 @@ from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 
 PER_FILE = 10
 SIZE = 7
+LOG_BYTES = 1 << 20
 
 
 def states_after_the_middle(view):
@@ -84,7 +86,7 @@ def found(behind, *starts, size=SIZE):
 
 @pytest.mark.parametrize("first", [0, 3 * PER_FILE])
 def test_units_at_the_end_are_found_without_a_search(tmp_path, first):
-    behind = UnitsBehind(queue_of(tmp_path, range(0, 2500, 100), first), 1000)
+    behind = UnitsBehind(queue_of(tmp_path, range(0, 2500, 100), first), 1000, LOG_BYTES)
     assert (behind.first, behind.stop) == (first, first + 10)
     assert found(behind, 1000, 1050, 1700, 2400) == [first + 10, None, first + 17, first + 24]
     assert found(behind, 1000, size=SIZE + 1) == [None]
@@ -93,9 +95,11 @@ def test_units_at_the_end_are_found_without_a_search(tmp_path, first):
 
 def test_units_out_of_order_are_found_by_a_search(tmp_path):
     starts = [*range(0, 800, 100), 1500, 1600, *range(800, 1300, 100)]
-    behind = UnitsBehind(queue_of(tmp_path, starts), 1000)
+    behind = UnitsBehind(queue_of(tmp_path, starts), 1000, LOG_BYTES)
     assert found(behind, 1200, 1500) == [14, 8]
-    behind = UnitsBehind(queue_of(tmp_path / "other", [1500, *range(0, 1100, 100)]), 1000)
+    behind = UnitsBehind(
+        queue_of(tmp_path / "other", [1500, *range(0, 1100, 100)]), 1000, LOG_BYTES
+    )
     assert found(behind, 1000, 1500) in ([11, None], [11, 0])
     assert behind.search_all()
     assert found(behind, 1000, 1500) == [11, 0]
@@ -103,7 +107,7 @@ def test_units_out_of_order_are_found_by_a_search(tmp_path):
 
 def test_units_after_a_hole_are_found_by_a_search(tmp_path):
     starts = [*range(0, 1200, 100), None, None, 1400, 1500]
-    behind = UnitsBehind(queue_of(tmp_path, starts), 1000)
+    behind = UnitsBehind(queue_of(tmp_path, starts), 1000, LOG_BYTES)
     assert found(behind, 1100, 1500) == [11, None]
     assert behind.search_all()
     assert found(behind, 1100, 1200, 1500) == [11, None, 15]
@@ -112,9 +116,9 @@ def test_units_after_a_hole_are_found_by_a_search(tmp_path):
 def test_files_in_each_others_place_leave_it_open_whether_there_are_more(tmp_path, monkeypatch):
     monkeypatch.setattr(unit_states, "_BLOCK_UNITS", 4)
     starts = [*range(0, 1000, 100), *range(2000, 3000, 100), *range(1000, 2000, 100)]
-    behind = UnitsBehind(queue_of(tmp_path, starts), 2000)
+    behind = UnitsBehind(queue_of(tmp_path, starts), 2000, LOG_BYTES)
     assert behind.search_all() == (found(behind, 2000, 2900) == [10, 19])
-    ordered = UnitsBehind(queue_of(tmp_path / "ordered", range(0, 3000, 100)), 2000)
+    ordered = UnitsBehind(queue_of(tmp_path / "ordered", range(0, 3000, 100)), 2000, LOG_BYTES)
     assert ordered.search_all()
 
 
@@ -124,12 +128,25 @@ def test_two_units_of_one_place_are_told_by_their_size(tmp_path):
     data = bytearray(path.read_bytes())
     data[60:80] = CQ_UNIT.struct.pack(200, SIZE + 5, 1)
     path.write_bytes(data)
-    behind = UnitsBehind(queue, 100)
+    behind = UnitsBehind(queue, 100, LOG_BYTES)
     assert (found(behind, 200), found(behind, 200, size=SIZE + 5)) == ([2], [3])
+
+
+def test_a_file_of_any_length_is_searched_as_far_as_the_log_may_have_records(tmp_path):
+    queue_of(tmp_path, range(0, 1000, 100))  # one file
+    path = tmp_path / "consumequeue/T/0" / f"{0:020d}"
+    os.truncate(path, 200 << 30)  # sparse
+    queue = ConsumeQueue.open(StoreDirectory(tmp_path), "T", 0, str(path.parent), 200 << 30)
+    read, wanted = queue.read_units, []
+    queue.read_units = lambda begin, stop: wanted.append(stop - begin) or read(begin, stop)
+    assert UnitsBehind(queue, 1000, LOG_BYTES).search_all()
+    assert sum(wanted) < 2 << 20
+    assert sum(len(part.start) for part in unit_blocks(queue, LOG_BYTES)) == PER_FILE
+    assert sum(wanted) < 4 << 20
 
 
 def test_blocks_of_units_come_from_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(unit_states, "_BLOCK_UNITS", 4)
     starts = [*range(0, 800, 100), None, 900]
-    blocks = [part.number.tolist() for part in unit_blocks(queue_of(tmp_path, starts))]
+    blocks = [part.number.tolist() for part in unit_blocks(queue_of(tmp_path, starts), LOG_BYTES)]
     assert blocks == [[6, 7, 9], [2, 3, 4, 5], [0, 1]]
