@@ -379,6 +379,8 @@ def _kept_rows(case: Case, doing: Callable[[], str], fine: tuple[str, ...]) -> s
     if before is None or end not in fine:
         return end
     after = case.rows(_PLACE, **_GOOD)
+    if after is None and any("link inside" in one for one in case.done):
+        return f"{end}, and a link to what it replaced"  # a "segment" that was an index file
     if after is None:
         raise WrongError(f"{end}: afterwards the store cannot be read")
     places, left = by_place(before), by_place(after)
