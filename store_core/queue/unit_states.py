@@ -92,6 +92,11 @@ class UnitsBehind:
         return _units_from(self._queue, begin, stop, self._offset)
 
 
+def bytes_of(log: ReadableLog) -> int:
+    """Return the bytes of all segments of a log."""
+    return sum(log.segments.file_size for _ in log.segments)
+
+
 def _possible_end(queue: StoredUnits, end: int, log_bytes: int) -> int:
     """Return where units end that may follow those of a queue after a hole.
 
@@ -241,8 +246,7 @@ class _SimpleStates:
     ) -> None:
         self._log, self._key, self._units = log, key, units
         self._offset, self._lost = offset, lost
-        log_bytes = log.segments.max_offset - log.segments.min_offset
-        self._behind = UnitsBehind(units, offset, log_bytes)
+        self._behind = UnitsBehind(units, offset, bytes_of(log))
         self._last = self._last_before()
         self._is_searched = self._is_all = False
         self._is_whole: bool | None = None  # not asked yet

@@ -32,7 +32,7 @@ from store_core.files.file_writing import flush_directory, make_directory, sync_
 from store_core.files.regular_file import open_to_read
 from store_core.layout.store_paths import CHECKPOINT_FILE
 from store_core.queue.queue_range import points_at_record
-from store_core.queue.unit_states import QueueUnitStates, unit_blocks
+from store_core.queue.unit_states import QueueUnitStates, bytes_of, unit_blocks
 from store_core.recovery.lost_end import find_lost_end
 from store_core.recovery.queue_repair import cut_phantoms
 from store_core.recovery.recovery_dispatch import (
@@ -394,8 +394,7 @@ class QueueEvidence:
             units = self._units_of(*key)
             if units is None:
                 return -1
-            segments = self._log.segments
-            for block in unit_blocks(units, segments.max_offset - segments.min_offset):
+            for block in unit_blocks(units, bytes_of(self._log)):
                 starts = block.start[block.start > above]
                 if len(starts) == 0 < len(block.start):
                     break
