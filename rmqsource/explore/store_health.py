@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
-__all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_standing"]
+__all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_health"]
 
 UNKNOWN = "unknown"
 _TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
@@ -60,7 +60,7 @@ class StoreStanding:
     disk: DiskSpace | None = None
 
 
-def store_standing(options: SourceOptions) -> list[StoreStanding]:
+def store_health(options: SourceOptions) -> list[StoreStanding]:
     """Return how each store stands that the options name."""
     found = []
     for snapshot in open_snapshots(options):

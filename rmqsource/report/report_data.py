@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from rmqsource.explore import questions
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
 from rmqsource.explore.log_survey import Survey, survey
-from rmqsource.explore.store_health import StoreStanding, store_standing
+from rmqsource.explore.store_health import StoreStanding, store_health
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions
@@ -128,7 +128,7 @@ def _collected(options: SourceOptions, counts: Survey, held: _Held) -> ReportDat
     letters = _DeadLetters()
     if held.any_of(DLQ_PREFIX):
         letters.read(options)
-    standings = store_standing(options)
+    standings = store_health(options)
     has_queues = all(one.has_queues for one in standings)
     has_offsets = all(one.has_offsets for one in standings)
     has_transactions = any(held.any_of(topic) for topic in HALF_TOPICS)

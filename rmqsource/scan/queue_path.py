@@ -89,7 +89,7 @@ def read_queue_units(
     ]
     queues = [
         _read_queue(snapshot, topic, queue_id, predicate, forced=forced)
-        for topic, queue_id in snapshot.queues_ahead(keys, whole=not forced)
+        for topic, queue_id in snapshot.prefetched_queues(keys, whole=not forced)
     ]
     front = max([bounds[0], *(queue.front for queue in queues)])
     tail = min([bounds[1], dispatched, *(queue.tail for queue in queues)])
@@ -397,7 +397,7 @@ def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
 def _units(snapshot: StoreSnapshot, start: int, stop: int, left: int) -> tuple[Int64s, Int64s]:
     """Return where the records of all units begin and end that begin in a range."""
     begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for topic, queue_id in snapshot.queues_ahead(snapshot.queue_paths, units=True):
+    for topic, queue_id in snapshot.prefetched_queues(snapshot.queue_paths, units=True):
         queue, held = snapshot.consume_queue(topic, queue_id), snapshot.queue_range(topic, queue_id)
         if queue is None or held.max_offset == 0:
             continue

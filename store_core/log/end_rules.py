@@ -84,7 +84,7 @@ class Failure(NamedTuple):
 class UnitStates(Protocol):
     """Says of records whether they were dispatched."""
 
-    def of(self, frames: RecordFrames) -> npt.NDArray[np.int8]:
+    def states_of(self, frames: RecordFrames) -> npt.NDArray[np.int8]:
         """Return the state of each record; each call's records follow those of the call before."""
 
 
@@ -153,7 +153,7 @@ class _Following:
         segment = self._log.segments.find(self._after)
         found = _Found(self._after, last_known, segment.header_bytes if segment else 0)
         for frames in scan_frames(self._log, self._after, stop, on_gap=skip_gap):
-            found.add(frames, states.of(frames))
+            found.add(frames, states.states_of(frames))
         return found
 
 

@@ -123,7 +123,7 @@ def points_at_record(
     return topic.startswith(LMQ_PREFIX) or (found[1] == queue_id and is_name(found[0], topic))
 
 
-def queues_ahead(
+def prefetched_queues(
     keys: Iterable[QueueKey],
     open_queue: Callable[[str, int], StoredUnits | None],
     log: CommitLog,

@@ -182,7 +182,7 @@ class QueueUnitStates:
         self._decoder = DispatchDecoder(())
         self._queues: dict[QueueKey, _SimpleStates | PlacedUnits | None] = {}
 
-    def of(self, frames: RecordFrames) -> States:
+    def states_of(self, frames: RecordFrames) -> States:
         """Return the state of each record; each call's records follow those of the call before."""
         states = np.full(len(frames), NO_UNIT, np.int8)
         queued = self._decoder.outline(frames).queued()
@@ -200,7 +200,7 @@ class QueueUnitStates:
             self._queues[key] = self._opened(key)
         queue = self._queues[key]
         if isinstance(queue, _SimpleStates):
-            states = queue.of(rows)
+            states = queue.states_of(rows)
             lacking = np.flatnonzero(states < 0)
             states[lacking[self._is_elsewhere(key, rows.take(lacking))]] = DISPATCHED
             return states
@@ -256,7 +256,7 @@ class _SimpleStates:
         """The units that are known to point after the failure."""
         return self._behind.placed
 
-    def of(self, rows: DispatchRequests) -> States:
+    def states_of(self, rows: DispatchRequests) -> States:
         found = self._found(rows)
         states = np.where(found >= 0, DISPATCHED, UNKNOWN).astype(np.int8)
         bare = np.flatnonzero(found < 0)

@@ -210,7 +210,7 @@ def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Beh
     if not evidence.stopped_cleanly or segment is None:
         return Behind()
     frames = log.frames_at(segment, np.array([end], np.int64), _end_of_segment(log, segment))
-    if not frames.ok[0] or evidence.unit_states(end, 0).of(frames)[0] < 0:
+    if not frames.ok[0] or evidence.unit_states(end, 0).states_of(frames)[0] < 0:
         return Behind()
     time_ms = int(frames.column("store_timestamp")[0])
     return Behind(1, end, time_ms, time_ms)

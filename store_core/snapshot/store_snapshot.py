@@ -40,7 +40,7 @@ from store_core.queue.queue_directories import (
     CONSUME_QUEUE_EXT,
     list_consume_queues,
 )
-from store_core.queue.queue_range import QueueRange, queue_range, queues_ahead
+from store_core.queue.queue_range import QueueRange, prefetched_queues, queue_range
 from store_core.queue.readable_queue import BatchQueue, SimpleQueue, proved_batch_units
 from store_core.queue.unit_states import QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
@@ -365,7 +365,7 @@ class StoreSnapshot(StoreQueries, Closing):
         queue = self.consume_queue(topic, queue_id)
         return QueueRange(0, 0) if queue is None else queue_range(queue, self.log, self.end_offset)
 
-    def queues_ahead(
+    def prefetched_queues(
         self, keys: Iterable[tuple[str, int]], *, units: bool = False, whole: bool = False
     ) -> Iterator[tuple[str, int]]:
         """Yield the keys of consume queues, those of a remote store a little after they were read.
@@ -376,7 +376,7 @@ class StoreSnapshot(StoreQueries, Closing):
         if self.queue_database is not None:  # it was copied here: nothing to wait for
             return iter(list(keys))
         log, end = self.log, self.end_offset
-        return queues_ahead(keys, self.consume_queue, log, end, units=units, whole=whole)
+        return prefetched_queues(keys, self.consume_queue, log, end, units=units, whole=whole)
 
     def dispatched_offset(self, near: Iterable[tuple[str, int]] = ()) -> int:
         """Return an offset of the log below which every record has its units in the queues.
@@ -396,7 +396,7 @@ class StoreSnapshot(StoreQueries, Closing):
 
     def _prove_dispatch(self, near: Iterable[tuple[str, int]]) -> int:
         if self.queue_database is None:
-            wanted = list(self.queues_ahead(near))
+            wanted = list(self.prefetched_queues(near))
             return proved_dispatch(self, self.directory, self.present_range, wanted)
         # An index file may tell of records whose units are in the broker's memory only.
         return max(min(self.queue_database.dispatched_offset(), self.end_offset), 0)
@@ -416,7 +416,7 @@ class StoreSnapshot(StoreQueries, Closing):
 
         Looks at the tail of every queue of the store.
         """
-        ranges = [self.queue_range(*key) for key in self.queues_ahead(self.queue_paths)]
+        ranges = [self.queue_range(*key) for key in self.prefetched_queues(self.queue_paths)]
         return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
 
     def newest_store_timestamp(self) -> int | None:
@@ -602,7 +602,7 @@ class _Evidence:
         last_start, last_end = -1, 0
         keys: Iterable[tuple[str, int]] = store.queue_paths
         if store.queue_database is None:
-            keys = queues_ahead(keys, store.consume_queue, store.log, end)
+            keys = prefetched_queues(keys, store.consume_queue, store.log, end)
         for key in keys:
             try:
                 queue = store.consume_queue(*key)

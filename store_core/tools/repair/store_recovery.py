@@ -112,7 +112,7 @@ def recover_store(
         clean = True
     finally:
         parts.close(clean=clean)
-    unmended = left_unmended(root, config, parts.recovery)
+    unmended = unrepaired_findings(root, config, parts.recovery)
     return _result(parts.recovery, parts.index_files, not_mended, unmended)
 
 
@@ -143,7 +143,7 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
         end = min(found.log_end, queues.dispatch_from)  # what lies after would be dispatched
         not_mended += _lost_queues(queues, log, found, end)
-    unmended = left_unmended(root, config, found, files.dropped if files is not None else ())
+    unmended = unrepaired_findings(root, config, found, files.dropped if files is not None else ())
     return _result(found, files, not_mended, unmended)
 
 
@@ -214,7 +214,7 @@ class Unmended:
     advice: str
 
 
-def left_unmended(
+def unrepaired_findings(
     root: str, config: MessageStoreConfig, found: LogRecovery, dropped: Collection[str] = ()
 ) -> tuple[Unmended, ...]:
     """Return what ``check`` will say of files that need not be read for it."""

@@ -114,7 +114,7 @@ class LogCopy:
         StoreWriteError
             A segment cannot be made or written.
         """
-        codes = self._topics.of(frames)
+        codes = self._topics.codes_of(frames)
         most_bytes = self._appender.max_record_bytes
         frames, codes = self._without(frames, codes, rejected_rows(frames, codes, most_bytes))
         frames, queue_offsets, changed = self._numbered(frames, codes, most_bytes)
@@ -328,7 +328,7 @@ class TopicCodes:
         self.names: list[str] = []
         self._code_of: dict[bytes, int] = {}
 
-    def of(self, frames: RecordFrames) -> npt.NDArray[np.int64]:
+    def codes_of(self, frames: RecordFrames) -> npt.NDArray[np.int64]:
         """Return the code of each row's topic."""
         raw = gather_binary(frames.data, frames.topic_start, frames.topic_length)
         encoded = raw.dictionary_encode()

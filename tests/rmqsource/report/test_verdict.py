@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from rmqsource.explore.store_health import StoreStanding, store_standing
+from rmqsource.explore.store_health import StoreStanding, store_health
 from rmqsource.options.source_options import options_for
 from rmqsource.report.report_data import ReportData, collect
 from rmqsource.report.verdict import ACT, GOOD, LOOK, Judgement, verdict
@@ -297,7 +297,7 @@ def test_standing_of_golden_stores(
     name: str, state: str, broker: str | None, cluster: str | None
 ) -> None:
     store = golden(name)
-    (found,) = store_standing(options_for(str(store.root), store.options))
+    (found,) = store_health(options_for(str(store.root), store.options))
     assert (found.state, found.broker, found.cluster) == (state, broker, cluster)
     has_messages = name != "empty-5x"
     assert (found.first_ms is not None) is has_messages
@@ -311,9 +311,7 @@ def test_the_configuration_tells_what_the_broker_does(tmp_path: Path) -> None:
     store = golden("classic-5x")
     config = tmp_path / "broker.conf"
     config.write_text("brokerName=b\nfileReservedTime=5\ndiskSpaceCleanForciblyRatio=60\n")
-    (found,) = store_standing(
-        options_for(str(store.root), {**store.options, "config": str(config)})
-    )
+    (found,) = store_health(options_for(str(store.root), {**store.options, "config": str(config)}))
     assert (found.broker, found.kept_hours, found.forced_share) == ("b", 5, 0.6)
 
 
@@ -321,6 +319,6 @@ def test_a_store_whose_log_is_gone_is_of_unknown_state(tmp_path: Path) -> None:
     root = golden("classic-5x").copy_to(tmp_path)
     for segment in (root / "commitlog").iterdir():
         segment.unlink()
-    (found,) = store_standing(options_for(str(root), golden("classic-5x").options))
+    (found,) = store_health(options_for(str(root), golden("classic-5x").options))
     assert found.state == "unknown"
     assert "is its disk mounted" in found.problem

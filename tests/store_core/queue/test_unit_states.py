@@ -39,7 +39,7 @@ def states_after_the_middle(view):
     )
     counts = Counter()
     for frames in scan_frames(view.log, middle, view.end_offset, on_gap=skip_gap):
-        counts.update(units.of(frames.take(np.arange(len(frames)))).tolist())
+        counts.update(units.states_of(frames.take(np.arange(len(frames)))).tolist())
     return counts
 
 
