@@ -288,7 +288,7 @@ def test_a_torn_store_keeps_what_lies_behind_its_damage():
 class NothingKnown:
     """Queues that are gone."""
 
-    def of(self, frames):
+    def states_of(self, frames):
         return np.full(len(frames), UNKNOWN, np.int8)
 
 
