@@ -30,7 +30,7 @@ RETRIES = MessageQueue("%RETRY%group", "broker-a", 0)
 
 
 class _Orderly:
-    """Keeps the order by queue; fails each message so often as told; notes who overlaps."""
+    """Keeps the order by queue, -1 for retries; fails each message so often as told."""
 
     def __init__(self, failures: dict[bytes, int] | None = None, suspend_ms: int = 10) -> None:
         self.seen: defaultdict[int, list[bytes]] = defaultdict(list)
@@ -55,7 +55,9 @@ class _Orderly:
             self.failed.append((message.body, message.reconsume_times))
             context.suspend_current_queue_time_ms = self._suspend_ms
             return False
-        self.seen[message.queue_id] += [each.body for each in messages]
+        # The retry topic's queue has a number, too, and a turn of its own.
+        is_retried = context.message_queue == RETRIES
+        self.seen[-1 if is_retried else message.queue_id] += [each.body for each in messages]
         return None
 
     def wait(self, count: int) -> None:
