@@ -469,10 +469,10 @@ def _salvage(case: Case) -> str:
 
 
 def _is_taken_over(finding: Mapping[str, Any], undecodable: int) -> bool:
-    """Return whether salvage leaves what was found as it is: settings, and bodies it named."""
+    """Return whether salvage keeps it as it is: settings, named bodies, flags of the prepared."""
     if finding["kind"] == "body flags":
         return bool(finding["count"] <= undecodable)
-    return bool(finding["kind"].startswith("settings "))
+    return finding["kind"] == "not queued" or finding["kind"].startswith("settings ")
 
 
 def _clean_staging(case: Case) -> str:

@@ -64,7 +64,8 @@ def may_be_left(
     if kind in _ENTRIES and finding["position"]:  # else it is of the header
         # What a key is, is not compared: a record's damaged properties may give another hash.
         is_of_record = kind == "index entry" and place in row["records"] | row["no_messages"]
-        return is_clean or finding["place"] in flushed or is_of_record
+        is_before = place < row["checked_from"]  # only what a crash leaves of an entry is seen
+        return is_clean or finding["place"] in flushed or is_of_record or is_before
     if kind == "not found by key":  # of a key that is not compared, either, or a flushed file
         is_flushed = place <= max(flushed.values(), default=-1)
         return is_clean or is_flushed or row["index_has_other_keys"]
