@@ -1,4 +1,4 @@
-"""What a read says of damage that it passes over: to whoever asks for it, or to the log."""
+"""How a read reports damage that it skips: to its caller, or else to the log."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Callable
 
 logger = logging.getLogger(__name__)
 OnDamage = Callable[[str], None]
-"""Called with what is damaged, and what became of it."""
+"""Called with a sentence: what is damaged, and what the read did about it."""
 
 
 def log_damage(text: str) -> None:
-    """Warn of damage, where nobody asks for it."""
+    """Log damage as a warning; the default."""
     logger.warning("%s", text)

@@ -70,7 +70,7 @@ def check_for_spark(what: str, path: str | Path) -> None:
 def source_options(
     paths: Sequence[str], extra: Sequence[str], flags: Flags, on_damage: OnDamage
 ) -> SourceOptions:
-    """Return the options of a read, which tells of damage as given.
+    """Return the options of a read that reports damage to ``on_damage``.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class MessageChoice(NamedTuple):
 
 
 class FoundMessages:
-    """Rows of what was read, without what is no message: that is told."""
+    """Rows of messages; rows of damage go to the report."""
 
     def __init__(self, columns: Sequence[str], report: Report, grep: Grep | None = None) -> None:
         needed = ("topic", "store_timestamp", "commit_log_offset", "queue_offset", "store")

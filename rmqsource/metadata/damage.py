@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @contextmanager
 def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
-    """Leave the block, and tell, where it meets damage; in mode ``FAILFAST`` with the error."""
+    """Leave the block at damage and report it; in mode ``FAILFAST`` raise the error."""
     try:
         yield
     except FileVanishedError:  # no damage: whoever reads the table opens the store again

@@ -222,9 +222,9 @@ class SourceOptions:
     working_directory: str = ""
     """That relative paths start at, of the process that planned; empty: of this one."""
     on_damage: OnDamage = log_damage
-    """Told of what is left out where ``mode`` lets a read go on; those of Spark log it."""
-    drops_are_told: bool = False
-    """What a split left out was told before, by another read of the same places."""
+    """Called for damage that ``mode`` lets a read skip; Spark's reads log it."""
+    drops_reported: bool = False
+    """Another read of the same places has reported what a split drops."""
 
 
 STORE_OPTIONS = (

@@ -121,7 +121,7 @@ def collect(
     options = replace(options, snapshot=options.snapshot or make_token(options))
     counts = survey(options, progress)
     held = _Held(options, counts)
-    return _collected(replace(options, drops_are_told=held.is_whole), counts, held)
+    return _collected(replace(options, drops_reported=held.is_whole), counts, held)
 
 
 def _collected(options: SourceOptions, counts: Survey, held: _Held) -> ReportData:

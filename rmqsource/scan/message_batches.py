@@ -240,8 +240,8 @@ class MessageBatches:
         }
 
     def report(self) -> None:
-        """Tell what was dropped, unless that was told before."""
-        if self.request.drops_are_told:
+        """Report what was dropped, unless another read has done so."""
+        if self.request.drops_reported:
             return
         if self._dropped:
             self.request.on_damage(

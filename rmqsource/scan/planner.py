@@ -152,7 +152,7 @@ def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
 def _check_log_end(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
-    """Raise, or tell, where messages after the end of the log are lost that may be asked for."""
+    """Raise or report where the log has lost its end and the lost messages may match."""
     lost, store = snapshot.evident_lost_end, snapshot.directory.uri
     if predicate.is_empty or lost is None:
         return
@@ -313,7 +313,7 @@ def _forced(
 def _refuse_lost_queues(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
-    """Raise, or tell, where queues that are to be read as they are lack messages of the log."""
+    """Raise or report where a queue that is read as it is lacks messages of the log."""
     lost = lost_queues(snapshot, predicate)
     if lost and options.mode == "FAILFAST":
         raise UnprovedError(f"{lost[0]}: it lost units of messages that are in the log")

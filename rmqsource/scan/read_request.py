@@ -31,7 +31,7 @@ class ReadRequest:
     undispatched: bool
     """Return records that RocketMQ never dispatches too."""
     on_damage: OnDamage
-    drops_are_told: bool
+    drops_reported: bool
 
     @classmethod
     def of(
@@ -51,5 +51,5 @@ class ReadRequest:
             fail_on_data_loss=options.fail_on_data_loss,
             undispatched=options.access in (COMMIT_LOG, COMPACTION),
             on_damage=options.on_damage,
-            drops_are_told=options.drops_are_told,
+            drops_reported=options.drops_reported,
         )

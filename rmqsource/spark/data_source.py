@@ -45,7 +45,7 @@ class SparkSource(DataSource):
     def reader(self, schema: StructType) -> SparkReader:
         """Return the reader for a schema: the table's own, or the one that the user gave."""
         options, projection = self._projected(self.parse(self.options), schema)
-        if schema != self._table_schema(options):  # given: nobody asked for schema()
+        if schema != self._table_schema(options):  # the user gave it: Spark did not call schema()
             warn_of_ignored_input(self._reading(options))
         reader = FilteringReader if may_push_filters() else SparkReader
         return reader(self.read(options), projection)

@@ -75,13 +75,13 @@ _TOPICS = Shape(
 
 
 class ClusterRows(RowSource):
-    """Rows of the cluster that options name; asking for them tells of topics that it lacks."""
+    """Rows of the cluster that options name; reading them reports topics that it lacks."""
 
     def __init__(self, options: LiveOptions, report: Report) -> None:
         self._options, self._report = options, report
 
     def check(self, wanted: MessageChoice) -> None:
-        """Raise `WrongUseError` for what no broker tells; see `RowSource`."""
+        """Raise `WrongUseError` for what a cluster cannot give; see `RowSource`."""
         if wanted.last is not None and not wanted.follow:
             raise WrongUseError(
                 "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
@@ -132,7 +132,7 @@ class ClusterRows(RowSource):
         self._report.rows = len(rows)
 
     def tell_missing(self, seen: Collection[str] = ()) -> None:
-        """Add nothing: what the cluster lacks was told when it was asked."""
+        """Add nothing: `messages` and `table` have reported what the cluster lacks."""
 
 
 def _rows(

@@ -223,7 +223,7 @@ def newest(
 
 
 class Follower:
-    """Tells of messages as they come, as ``tail -f`` does of lines."""
+    """Returns messages as they come, as ``tail -f`` prints lines."""
 
     def __init__(self, options: SourceOptions, read: Read, note: Callable[[str], None]) -> None:
         self._options, self._read, self._note = options, read, note

@@ -40,7 +40,7 @@ def test_the_table_of_options_is_the_dataclass():
         "store_config",
         "working_directory",
         "on_damage",
-        "drops_are_told",
+        "drops_reported",
     }
 
 
