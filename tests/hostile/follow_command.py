@@ -44,7 +44,7 @@ def follow_store(case: Case) -> str:
 
 def _but_half_a_record(case: Case, rows: list[Row]) -> list[Row]:
     """Return rows without damage at the end of a log that was not stopped: it may still grow."""
-    config = MessageStoreConfig.from_properties(case.base.properties if case.config else {})
+    config = MessageStoreConfig.from_properties(case.options)
     with StoreSnapshot(case.root, config) as snapshot:
         if snapshot.state is StoreState.STOPPED:
             return rows

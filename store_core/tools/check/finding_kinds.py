@@ -258,6 +258,13 @@ class FindingKind(Enum):
         "configuration, or it was changed since",
         _NONE,
     )
+    UNIT_DELIVERY = (
+        Severity.REPAIRABLE,
+        "delivery times that no delay level gives: before their record was stored, or not whole "
+        "seconds after it. Such a message comes too early or too late",
+        "rocketmq-store rebuild-queues with --config and the broker's configuration file, from "
+        "which delivery times follow",
+    )
     EXT_UNIT = (
         Severity.REPAIRABLE,
         "extension units that are not those of their record: filters miss messages",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
 
 _BLOCK_UNITS = 1 << 18  # 5 MB
+_LEVEL_UNIT_MS = 1000
 _FIELDS = ("tags_code", "store_timestamp", "base_queue_offset", "batch_size")
 
 
@@ -155,11 +156,12 @@ class CheckedQueue:
         if same.all():
             return
         address = is_ext_address(stored) & ~same
-        missing = address.copy()
+        missing, codes = address.copy(), stored.copy()
         if self._ext is not None and address.any():
             at = np.flatnonzero(address)
             units = read_ext_units(self._directory, self._ext, stored[at])
             missing[at] = ~units.found
+            codes[at] = units.tags_code
             good = units.found & (units.tags_code == rows.tags_code[at])
             good &= units.store_timestamp == rows.store_timestamp[at]
             self._counts.ext_units += int(np.count_nonzero(good))
@@ -167,8 +169,13 @@ class CheckedQueue:
         self._tags(FindingKind.EXT_MISSING, rows, stored, missing)
         wrong = ~missing & ~same
         if self.key[0] == SCHEDULE_TOPIC:
-            # A delayed message has its time of delivery there, wherever the queue keeps it.
-            self._tags(FindingKind.UNIT_TIME, rows, stored, wrong)
+            # A delayed message has its time of delivery there, wherever the queue keeps it. Levels
+            # are whole seconds in every configuration.
+            impossible = (codes < rows.store_timestamp) | (
+                (codes - rows.store_timestamp) % _LEVEL_UNIT_MS != 0
+            )
+            self._tags(FindingKind.UNIT_DELIVERY, rows, stored, wrong & impossible)
+            self._tags(FindingKind.UNIT_TIME, rows, stored, wrong & ~impossible)
             return
         self._tags(FindingKind.EXT_UNIT, rows, stored, address & wrong)
         self._tags(FindingKind.UNIT_TAGS, rows, stored, ~address & wrong)

@@ -39,6 +39,7 @@ _KEY_BITS = 32  # of a queue id below the code of its topic
 _SLACK_MS = 1000
 _CHECKED_SLACK_MS = 10_000  # `check` reports what leaves both neighbours by more,
 _END_SLACK_MS = 10 * 365 * 86_400_000  # and the first or last record, its only one by more
+_NONE = np.empty(0, np.int64)
 _LIMIT_MS = 1 << 61  # differences of clipped times fit into 64 bits
 
 
@@ -101,28 +102,32 @@ class LogCopy:
         """Return whether the queues of a topic are batch queues, as far as was seen."""
         return topic in self._inner.batch_topics
 
-    def append(self, frames: RecordFrames, next_ms: int | None = None) -> None:
-        """Append the good ones of some records.
+    def accepted(self, frames: RecordFrames) -> tuple[RecordFrames, Int64s]:
+        """Return the good ones of some records, and the codes of their topics; keep the rest."""
+        codes = self._topics.codes_of(frames)
+        bad = rejected_rows(frames, codes, self._appender.max_record_bytes)
+        return self._without(frames, codes, bad)
+
+    def append(self, frames: RecordFrames, codes: Int64s, next_times: Int64s = _NONE) -> None:
+        """Append records that were accepted.
 
         Parameters
         ----------
-        next_ms
-            Store time of the record that follows them in the log; None: there is none.
+        next_times
+            Store times of the first records after them that were accepted; empty: there is none.
 
         Raises
         ------
         StoreWriteError
             A segment cannot be made or written.
         """
-        codes = self._topics.codes_of(frames)
         most_bytes = self._appender.max_record_bytes
-        frames, codes = self._without(frames, codes, rejected_rows(frames, codes, most_bytes))
         frames, queue_offsets, changed = self._numbered(frames, codes, most_bytes)
         if len(frames) == 0:
             return
         self.undecodable += [faulty_record(frames, *bad) for bad in undecodable_bodies(frames)]
         old = frames.column("commit_log_offset")
-        times = self.store_times.plausible(frames.column("store_timestamp"), old, next_ms)
+        times = self.store_times.plausible(frames.column("store_timestamp"), old, next_times)
         batch = NewRecords(frames, changed, self._new_block)
         offsets = []
         for piece in batch.pieces(self.places):
@@ -402,7 +407,7 @@ class StoreTimes:
         self._last: int | None = None
 
     def plausible(
-        self, store_timestamps: Int64s, commit_log_offsets: Int64s, next_ms: int | None = None
+        self, store_timestamps: Int64s, commit_log_offsets: Int64s, next_times: Int64s = _NONE
     ) -> Int64s:
         """Return the times of the next records.
 
@@ -410,35 +415,46 @@ class StoreTimes:
         ----------
         store_timestamps, commit_log_offsets
             Of the records of this call, at least one.
-        next_ms
-            Time of the record after them; None: the last one has no neighbour after it.
+        next_times
+            Store times of the first records after them, which may be odd too; empty: there is none.
         """
+        times = np.concatenate([store_timestamps, next_times])
+        first = self._last
+        if first is None:  # of the first of all those behind it tell
+            is_later = len(times) > 2 and times[0] > times[2]  # noqa: PLR2004
+            first = int(times[2] if is_later else times[min(1, len(times) - 1)])
+        corrected = np.zeros(len(times), bool)
+        # Of two odd times in a row the second shows when the first is corrected.
+        while len(rows := np.flatnonzero(~corrected & self._odd(times, not len(next_times)))):
+            corrected[rows] = True
+            for row in np.flatnonzero(corrected).tolist():
+                times[row] = times[row - 1] if row else first
+        times = times[: len(store_timestamps)]
+        for row in np.flatnonzero(corrected[: len(times)]).tolist():
+            found = (commit_log_offsets[row], store_timestamps[row], times[row])
+            self.corrected.append(CorrectedTime(*map(int, found)))
+        self._last = int(times[-1])
+        return times
+
+    def _odd(self, store_timestamps: Int64s, is_end: bool) -> npt.NDArray[np.bool_]:
         times = np.clip(store_timestamps, -_LIMIT_MS, _LIMIT_MS)
         is_begin = self._last is None
         before = np.concatenate([times[:1] if self._last is None else [self._last], times[:-1]])
-        after = np.concatenate([times[1:], times[-1:] if next_ms is None else [next_ms]])
-        if self._last is None and len(times) > 2 and times[0] > times[2]:  # noqa: PLR2004
+        after = np.concatenate([times[1:], times[-1:]])
+        if is_begin and len(times) > 2 and times[0] > times[2]:  # noqa: PLR2004
             before[0] = times[2]  # of the first of all its followers tell, where it is later
         goes_on = after >= before - _SLACK_MS
         outside = (times < before - _SLACK_MS) | (times > np.maximum(before, after) + _SLACK_MS)
         low, high = np.minimum(before, after), np.maximum(before, after)
         away = np.maximum(low - times, times - high) > _CHECKED_SLACK_MS + (high - low)
-        wrong = (goes_on & outside) | away
+        wrong: npt.NDArray[np.bool_] = (goes_on & outside) | away
         # Where one leaps and the next falls behind it, one of both is odd, not both.
         leaps, falls = times > high + _SLACK_MS, times < before - _SLACK_MS
         wrong[:-1] &= ~(leaps[:-1] & (wrong & falls)[1:])
         if is_begin and len(times) > 1 and not wrong[:2].any():
             wrong[0] = abs(int(times[0]) - int(times[1])) > _END_SLACK_MS
-            before[0] = times[1]
-        if next_ms is None and not wrong[-2:].any():
+        if not is_end:
+            wrong[-1] = False  # it has no neighbour here
+        elif not wrong[-2:].any():
             wrong[-1] = abs(int(times[-1]) - int(before[-1])) > _END_SLACK_MS
-        times = store_timestamps
-        rows = np.flatnonzero(wrong)
-        if len(rows):
-            times = times.copy()
-            for row in rows.tolist():
-                times[row] = times[row - 1] if row else before[0]
-                found = (commit_log_offsets[row], store_timestamps[row], times[row])
-                self.corrected.append(CorrectedTime(*map(int, found)))
-        self._last = int(times[-1])
-        return times
+        return wrong

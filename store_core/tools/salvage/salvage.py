@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import deque
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
@@ -58,11 +59,18 @@ from store_core.tools.salvage.salvage_report import SalvageReport
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    import numpy.typing as npt
+
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.progress import StageProgress
     from store_core.tools.salvage.moved_offsets import QueueOffsets
 
+    Int64s = npt.NDArray[np.int64]
+
+_NONE = np.empty(0, np.int64)
+_LOOK_AHEAD = 4
+"""Records whose store times tell whether that of a record before them is odd."""
 _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -172,7 +180,7 @@ class _Salvage:
             records=copy.records,
             record_bytes=copy.record_bytes,
             gaps=tuple(gaps),
-            rejected=tuple(copy.rejected),
+            rejected=tuple(sorted(copy.rejected)),
             undecodable=tuple(copy.undecodable),
             corrected_times=tuple(copy.store_times.corrected),
             places=tuple(copy.places.runs),
@@ -227,18 +235,19 @@ class _Salvage:
         snapshot, gaps, segment = self._snapshot, [], -1
         begin = max(snapshot.min_phy_offset, 0)
         total = max(snapshot.end_offset - begin, 0)
-        for part, next_ms in _with_next_time(scan_log(snapshot.log, begin, snapshot.end_offset)):
+        parts = scan_log(snapshot.log, begin, snapshot.end_offset)
+        for part, next_times in _with_next_times(_accepted(parts, copy)):
             if isinstance(part, Gap):
                 gaps.append(part)
                 continue
-            first, last = part.column("commit_log_offset")[[0, -1]].tolist()
             if log.last is None:
-                copy.queues.from_zero = log.writable_file(first).file_from_offset == 0
-            elif first // log.file_size != segment:
+                copy.queues.from_zero = log.writable_file(part.first).file_from_offset == 0
+            elif part.first // log.file_size != segment:
                 appender.close_segment()
-            segment = first // log.file_size
-            copy.append(part, next_ms)
-            self._tell("log", last - begin, total)
+            segment = part.first // log.file_size
+            if part.frames is not None:
+                copy.append(part.frames, part.topic_codes, next_times)
+            self._tell("log", part.last - begin, total)
         self._tell("log", total, total)
         return gaps
 
@@ -300,18 +309,61 @@ def _index_sizes(snapshot: StoreSnapshot) -> tuple[int, int]:
     )
 
 
-def _with_next_time(
-    parts: Iterable[RecordFrames | Gap],
-) -> Iterator[tuple[RecordFrames | Gap, int | None]]:
-    """Yield each part of a log with the store time of the record that follows it; None: none."""
-    waiting: list[RecordFrames | Gap] = []
+class _Accepted(NamedTuple):
+    """Of records that follow each other: the first and the last offset, and those that are good."""
+
+    first: int
+    last: int
+    frames: RecordFrames | None
+    """None: none is good."""
+    topic_codes: Int64s
+
+
+def _accepted(parts: Iterable[RecordFrames | Gap], copy: LogCopy) -> Iterator[_Accepted | Gap]:
     for part in parts:
-        if not isinstance(part, Gap):
-            next_ms = int(part.column("store_timestamp")[0])
-            yield from ((earlier, next_ms) for earlier in waiting)
-            waiting = []
+        if isinstance(part, Gap):
+            yield part
+            continue
+        frames, codes = copy.accepted(part)
+        first, last = part.column("commit_log_offset")[[0, -1]].tolist()
+        yield _Accepted(first, last, frames if len(frames) else None, codes)
+
+
+def _with_next_times(
+    parts: Iterable[_Accepted | Gap],
+) -> Iterator[tuple[_Accepted | Gap, Int64s]]:
+    """Yield each part of a log with the store times of the first good records behind it.
+
+    The time of a record that is left out may be what is damaged in it.
+    """
+    waiting: deque[_Accepted | Gap] = deque()
+    known: deque[Int64s] = deque()  # first times of those that wait and have good records
+    for part in parts:
         waiting.append(part)
-    yield from ((last, None) for last in waiting)
+        if len(times := _first_times(part)):
+            known.append(times)
+            yield from _told(waiting, known, _LOOK_AHEAD)
+    yield from _told(waiting, known, 0)
+
+
+def _told(
+    waiting: deque[_Accepted | Gap], known: deque[Int64s], least: int
+) -> Iterator[tuple[_Accepted | Gap, Int64s]]:
+    """Take the parts of which so many times behind them are known."""
+    while waiting:
+        own = int(len(_first_times(waiting[0])) > 0)
+        behind = np.concatenate([_NONE, *list(known)[own:]])[:_LOOK_AHEAD]
+        if len(behind) < least:
+            return
+        if own:
+            known.popleft()
+        yield waiting.popleft(), behind
+
+
+def _first_times(part: _Accepted | Gap) -> Int64s:
+    if isinstance(part, Gap) or part.frames is None:
+        return _NONE
+    return part.frames.column("store_timestamp")[:_LOOK_AHEAD].astype(np.int64)
 
 
 def _queue_keys(root: Path) -> set[tuple[str, int]]:

@@ -11,8 +11,10 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.byte_source import ByteSource, read_error
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout.consume_queue import CQ_UNIT
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import CheckReport, Severity, Verdict, check_store
+from store_core.tools.check.finding_kinds import FindingKind
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden, tree_state
 from tests.store_core.tools.check.support import all_kinds, checked, kinds
 
@@ -191,3 +193,18 @@ def test_delivery_times_of_other_delay_levels_are_no_damage(name: str) -> None:
     report = checked(store.root, properties)
     assert report.is_good, report.findings
     assert all_kinds(report) <= {"TOPIC_UNKNOWN", "UNIT_TIME"}
+
+
+@pytest.mark.parametrize("byte", [3, 4, 6, 7])
+def test_a_damaged_delivery_time_is_seen_though_delay_levels_are_unknown(tmp_path, byte) -> None:
+    """Levels are whole seconds; no flipped bit moves a time by so many, or far into the past."""
+    store = golden("cluster-4x")
+    root = store.copy_to(tmp_path)
+    queue = next((root / "consumequeue/SCHEDULE_TOPIC_XXXX/2").iterdir())
+    data = bytearray(queue.read_bytes())
+    data[10 * CQ_UNIT.size + CQ_UNIT.at("tags_code") + byte] ^= 0x20
+    queue.write_bytes(data)
+    report = checked(root, store.config_properties)
+    (found,) = (f for f in report.findings if f.kind is FindingKind.UNIT_DELIVERY)
+    assert (found.place, found.position, found.count) == ("SCHEDULE_TOPIC_XXXX/2", 10, 1)
+    assert not report.is_good

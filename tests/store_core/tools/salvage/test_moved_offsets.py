@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_core.tools.check.log_check import StoreTimeCheck
 from store_core.tools.salvage.log_copy import CorrectedTime, StoreTimes
 from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordRuns
 
@@ -100,9 +101,10 @@ def test_a_record_that_grew_shifts_those_behind():
 
 def looked_at(*batches):
     times, out = StoreTimes(), []
-    for batch in batches:
+    for number, batch in enumerate(batches):
         offsets = np.arange(len(batch), dtype=np.int64) * 100
-        out += (times.plausible(np.array(batch, np.int64) + T, offsets) - T).tolist()
+        behind = [time for later in batches[number + 1 :] for time in later][:4]
+        out += (times.plausible(longs(*batch) + T, offsets, longs(*behind) + T) - T).tolist()
     return out, times.corrected
 
 
@@ -137,6 +139,41 @@ def test_of_a_leap_and_a_fall_behind_it_one_is_odd():
     assert looked_at(steps)[0] == [0, 10, 150_000, 150_000, 150_020]
 
 
+class Records:
+    """Store times as frames of records have them; all were born at the same time."""
+
+    def __init__(self, times):
+        self._times = np.array(times, np.int64) + T
+
+    def column(self, name):
+        return self._times if name == "store_timestamp" else np.arange(len(self._times))
+
+
+def outliers(times):
+    check = StoreTimeCheck()
+    return [*check.add(Records(times)), *check.finish()]
+
+
+@pytest.mark.parametrize(
+    "odd", [(10**12, -(10**10)), (-(10**12), 10**10), (10**12, 10**12 + 5, -(10**10))]
+)
+def test_odd_times_in_a_row_are_all_corrected(odd):
+    times, _ = looked_at([0, 10, *odd, 150_000, 150_020])
+    assert (times[:2], times[-2:]) == ([0, 10], [150_000, 150_020])
+    assert not outliers(times)
+
+
+STEPS = st.lists(st.integers(0, 90_000), min_size=4, max_size=20)
+ODD = st.dictionaries(st.integers(0, 19), st.integers(-(10**13), 10**13), max_size=4)
+
+
+@given(STEPS, ODD, st.integers(1, 19))
+def test_check_finds_no_odd_time_in_what_was_corrected(steps, odd, cut):
+    times = [odd.get(row, time) for row, time in enumerate(np.cumsum(steps).tolist())]
+    found, _ = looked_at(*(part for part in (times[:cut], times[cut:]) if part))
+    assert not outliers(found)
+
+
 def test_the_first_of_all_is_told_by_those_behind():
     assert looked_at([9_000_000, 10, 20])[0] == [20, 10, 20]
 
@@ -144,7 +181,7 @@ def test_the_first_of_all_is_told_by_those_behind():
 @pytest.mark.parametrize("wrong", [-(10**12), 9_000_000])
 def test_the_last_of_a_batch_is_told_by_the_record_after_it(wrong):
     times, offsets = StoreTimes(), np.arange(3, dtype=np.int64)
-    assert times.plausible(np.array([0, 10, wrong]), offsets, 20).tolist() == [0, 10, 10]
+    assert times.plausible(np.array([0, 10, wrong]), offsets, longs(20)).tolist() == [0, 10, 10]
     assert times.plausible(np.array([20, 30]), offsets[:2]).tolist() == [20, 30]
 
 
