@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bench.store_content import key_of, unique_key_of
 from store_core import SqlFilter
-from store_core.codec.properties import properties_to_bytes
+from store_core.codec.message_codec import properties_to_bytes
 from store_core.codec.property_columns import PropertyColumns
 
 _ROUNDS = 10

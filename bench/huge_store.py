@@ -27,9 +27,9 @@ s = StoreSnapshot({root!r})
 _SCAN = """
 from rmqsource.options.source_options import options_for
 from rmqsource.scan.predicate import from_options
-from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.read_columns import plan_read
 from rmqsource.scan.message_reader import read_split
-from rmqsource.scan.read_request import ReadRequest
+from rmqsource.scan.message_batches import ReadRequest
 options = options_for({root!r})
 [plan] = plan_read(options, from_options(options))
 request = ReadRequest.of(options, from_options(options), ("topic", "queue_offset"))

@@ -17,14 +17,17 @@ import numpy as np
 from bench.index_writer import IndexWriter
 from bench.make_store import write_small_files
 from bench.store_content import BORN_HOST, FIRST_TIMESTAMP_MS, STORE_HOST, java_hash
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.message import (
+from store_core.layout import (
     BLANK_MAGIC_CODE,
+    COMMIT_LOG_DIR,
+    CONFIG_DIR,
+    CONSUME_QUEUE_DIR,
+    CQ_UNIT,
     HEADER_IPV4,
+    INDEX_DIR,
     MESSAGE_MAGIC_CODE,
     RECORD_PREFIX,
 )
-from store_core.layout.store_paths import COMMIT_LOG_DIR, CONFIG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR
 
 if TYPE_CHECKING:
     import numpy.typing as npt

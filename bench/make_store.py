@@ -20,16 +20,19 @@ from bench.store_content import (
     tags_codes,
     topic_names,
 )
-from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.message import BLANK_MAGIC_CODE, BLANK_RECORD_BYTES, RECORD_PREFIX
-from store_core.layout.store_paths import (
+from store_core.layout import (
+    BLANK_MAGIC_CODE,
+    BLANK_RECORD_BYTES,
+    CHECKPOINT,
     CHECKPOINT_FILE,
+    CHECKPOINT_FILE_BYTES,
     COMMIT_LOG_DIR,
     CONFIG_DIR,
     CONSUME_QUEUE_DIR,
+    CQ_UNIT,
     INDEX_DIR,
     LOCK_FILE,
+    RECORD_PREFIX,
 )
 
 if TYPE_CHECKING:

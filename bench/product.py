@@ -9,8 +9,8 @@ from rmqsource.spark.store_format import RocketMQStoreDataSource
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
+from store_core.log.commit_log import CommitLog, scan_frames
+from store_core.log.log_scan import BatchSizer, refuse_gap
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

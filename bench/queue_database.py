@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from rocksdict import DBCompressionType, Options, Rdict, WriteBatch
 
-from store_core.layout.rocksdb import (
+from store_core.database.rocksdb_layout import (
     DISPATCHED_TOPIC,
     OFFSET_FAMILY,
     QUEUE_DATABASE_UNIT,
@@ -18,7 +18,7 @@ from store_core.layout.rocksdb import (
     unit_key,
     unit_prefix,
 )
-from store_core.layout.store_paths import COMMIT_LOG_DIR, CONSUME_QUEUE_DIR
+from store_core.layout import COMMIT_LOG_DIR, CONSUME_QUEUE_DIR
 from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _PAIRS_AT_ONCE = 1 << 16

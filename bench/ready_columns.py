@@ -15,7 +15,7 @@ from bench.store_content import (
     topic_of,
     unique_key_of,
 )
-from rmqsource.schema import arrow_schema
+from rmqsource.spark_compat import to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -61,7 +61,7 @@ _VALUES: dict[str, Callable[[int], Any]] = {
 
 def ready_batch(schema: StructType, rows: int, body_bytes: int) -> Any:
     """Return a batch of ``rows`` messages with the columns of a Spark schema."""
-    wanted = arrow_schema(schema)
+    wanted = to_arrow_schema(schema)
     indices = range(_FIRST, _FIRST + rows)
     columns = []
     for column in wanted:

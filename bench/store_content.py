@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.layout.message import HEADER_IPV4, MESSAGE_MAGIC_CODE
+from store_core.layout import HEADER_IPV4, MESSAGE_MAGIC_CODE
 
 if TYPE_CHECKING:
     import numpy.typing as npt

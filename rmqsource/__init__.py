@@ -91,7 +91,7 @@ def explain(
     """
     from rmqsource.options.source_options import narrowed  # noqa: PLC0415 (on demand)
     from rmqsource.scan.predicate import from_options, with_filters  # noqa: PLC0415
-    from rmqsource.scan.prepared_read import plan_read, plan_text  # noqa: PLC0415
+    from rmqsource.scan.read_columns import plan_read, plan_text  # noqa: PLC0415
 
     parsed = _options(path, options)
     if isinstance(where, str):

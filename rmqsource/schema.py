@@ -20,14 +20,12 @@ from pyspark.sql.types import (
 
 from rmqsource.errors import SourceSchemaError
 from rmqsource.options.option_values import did_you_mean
-from rmqsource.spark_compat import to_arrow_schema
 from rmqsource.tables import CORRUPT_RECORD, TABLES, table_named
 
 if TYPE_CHECKING:
     from rmqsource.tables import Column
-    from store_core.arrow_types import Schema
 
-__all__ = ["TABLES", "Projection", "arrow_schema", "resolve_projection", "table_schema"]
+__all__ = ["TABLES", "Projection", "resolve_projection", "table_schema"]
 
 # Spark's own DDL parser runs in the JVM, which planning workers do not have.
 _TYPES: dict[str, DataType] = {
@@ -96,11 +94,6 @@ def resolve_projection(table: str, mode: str, user_schema: StructType) -> Projec
             )
         columns.append(column.name)
     return Projection(tuple(columns), user_schema)
-
-
-def arrow_schema(spark_schema: StructType) -> Schema:
-    """Return the ``pyarrow.Schema`` that Spark demands of the batches of this schema."""
-    return to_arrow_schema(spark_schema)
 
 
 def _known_columns(table: str, mode: str) -> dict[str, Column]:

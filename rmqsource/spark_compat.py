@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -14,6 +15,8 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas import types as pandas_types
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
@@ -53,6 +56,15 @@ except ImportError:  # before 4.2
 STREAM_READER_GETS_LIMITS = _streaming is not None and hasattr(_streaming, "ReadAllAvailable")
 """Since 4.2 a stream is told where a batch starts and how much it may have."""
 STREAM_READ_LIMITS: Any = _streaming
+
+
+_to_arrow_schema: Any = pandas_types.to_arrow_schema
+to_arrow_schema: Callable[[StructType], Schema] = (
+    partial(_to_arrow_schema, timezone="UTC")
+    if "timezone" in inspect.signature(_to_arrow_schema).parameters
+    else _to_arrow_schema  # Spark 4.0: always UTC
+)
+"""Returns the ``pyarrow.Schema`` that Spark compares batches with; timestamps are in UTC."""
 
 
 def may_push_filters() -> bool:
@@ -116,11 +128,3 @@ def _is_known(spark: Any, name: str) -> bool:
 def filter_operator(spark_filter: object) -> str | None:
     """Return ``= in < <= > >=`` or ``is not null``; None for any other filter."""
     return _OPERATORS.get(type(spark_filter))
-
-
-def to_arrow_schema(schema: StructType) -> Schema:
-    """Return the ``pyarrow.Schema`` that Spark compares batches with; timestamps are in UTC."""
-    convert: Any = pandas_types.to_arrow_schema
-    if "timezone" in inspect.signature(convert).parameters:
-        return convert(schema, timezone="UTC")
-    return convert(schema)  # Spark 4.0: always UTC

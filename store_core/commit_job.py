@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.recovery.store_files import StoreFiles
-    from store_core.staged_commit.crash_points import CrashPoints
     from store_core.staged_commit.job import PatchedRun, StagedJob
     from store_core.staged_commit.staged_part import StagedBlock, StagedPart
+    from store_core.staged_commit.staging import CrashPoints
 
     Int64s = npt.NDArray[np.int64]
 

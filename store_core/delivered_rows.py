@@ -14,7 +14,7 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.java_string import java_integer
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.layout.message import PROPERTY_REAL_QID, PROPERTY_REAL_TOPIC
+from store_core.layout import PROPERTY_REAL_QID, PROPERTY_REAL_TOPIC
 from store_core.topics import HALF_TOPIC
 
 if TYPE_CHECKING:

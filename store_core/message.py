@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from store_core.codec.compression import MAX_DECODED_BYTES, inflate
-from store_core.codec.inner_batch import is_inner_batch, split_inner_batch
+from store_core.codec.inner_columns import is_inner_batch, split_inner_batch
 from store_core.codec.java_string import decode_utf8, java_integer
+from store_core.codec.message_codec import split_keys, string_to_properties
 from store_core.codec.message_id import format_host
 from store_core.codec.message_id import message_id as offset_message_id
-from store_core.codec.properties import split_keys, string_to_properties
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     KEY_SEPARATOR,
     PROPERTY_INNER_BASE,

@@ -31,10 +31,10 @@ from store_core.services.transaction_block import (
     TransactionBlock,
     producer_message,
 )
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.staged_commit.staging import CrashPoints
 from store_core.state.running_flags import RunningFlags
-from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import require_writable
 from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from store_core.arrow import pa, pc
-from store_core.layout.message import LMQ_PREFIX, PROPERTY_TIMER_OUT_MS, SCHEDULE_TOPIC
+from store_core.layout import LMQ_PREFIX, PROPERTY_TIMER_OUT_MS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     import numpy as np

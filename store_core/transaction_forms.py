@@ -16,8 +16,8 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import java_integer
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import (
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import (
     PROPERTY_DELAY,
     PROPERTY_SEPARATOR,
     PROPERTY_TAGS,

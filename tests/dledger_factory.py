@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from store_core.layout.dledger import (
+from store_core.layout import (
+    COMMIT_LOG_OFFSET_AT,
     DLEDGER_BLANK,
     DLEDGER_BLANK_MAGIC,
     DLEDGER_ENTRY,
     DLEDGER_MAGIC,
 )
-from store_core.layout.message import COMMIT_LOG_OFFSET_AT
 
 HEADER = DLEDGER_ENTRY.size
 

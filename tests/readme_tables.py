@@ -13,7 +13,7 @@ from typing import Any
 from rmqnet import ClientConfig, ProducerConfig, PullConsumerOptions, PushConsumerOptions
 from rmqsource.exit_codes import MEANINGS
 from rmqsource.live.live_options import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABLE
-from rmqsource.options.option_table import OptionInfo
+from rmqsource.options.option_values import OptionInfo
 from rmqsource.options.source_options import OPTION_TABLE
 from rmqsource.sink.options import SINK_OPTION_TABLE
 from rmqsource.tables import LIVE_TABLES, TABLES, Table

@@ -14,16 +14,21 @@ from store_core.codec.message_codec import (
     decode_message,
     encode_blank,
     encode_message,
+    properties_to_bytes,
+    split_keys,
+    string_to_properties,
 )
 from store_core.codec.message_id import parse_host
-from store_core.codec.properties import properties_to_bytes, split_keys, string_to_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.index.index_file import key_hash
-from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from store_core.layout.message import (
+from store_core.layout import (
     BLANK_RECORD_BYTES,
+    CHECKPOINT,
+    CHECKPOINT_FILE_BYTES,
+    CQ_UNIT,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_MASK,
     TRANSACTION_NOT_TYPE,

@@ -18,9 +18,7 @@ from rmqsource import __version__
 from rmqsource.cli import main
 from rmqsource.cli.app import app
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import CQ_UNIT, HEADER_IPV4, INDEX_ENTRY, INDEX_HEADER
 from tests.readme_tables import DOCS, PAGES, README, SECTIONS, with_tables
 from tests.rmqsource.live.recorded_broker import RecordedCluster
 from tests.rmqsource.live.sending_broker import SendingBroker

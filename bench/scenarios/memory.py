@@ -11,7 +11,7 @@ from bench.scenarios.scan import our_frame, ready_frame
 from bench.scenarios.sink import rows_to_write, save
 from bench.spark_side import java_pid, run_to_noop
 from bench.worker_memory import Peak, sample, sample_phases
-from store_core.layout.store_paths import ABORT_FILE
+from store_core.layout import ABORT_FILE
 
 if TYPE_CHECKING:
     from bench.context import Context

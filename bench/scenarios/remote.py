@@ -17,12 +17,12 @@ from bench.store_content import key_of, topic_of
 from rmqsource.options.source_options import options_for
 from rmqsource.scan.planner import plan_store
 from rmqsource.scan.predicate import from_options
-from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.read_columns import plan_read
 from store_core.files.remote_files import RemoteFiles
 from store_core.files.remote_filesystem import open_filesystem
 from store_core.files.store_directory import StoreDirectory
 from store_core.files.store_uri import StoreUri
-from store_core.layout.store_paths import CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR
+from store_core.layout import CHECKPOINT_FILE, COMMIT_LOG_DIR, CONFIG_DIR
 from store_core.log.log_scan import LogSlice
 from store_core.snapshot.store_snapshot import StoreSnapshot
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.figures import rate_figure
 from bench.java_side import last_round
 from store_core import MessageStore, MessageStoreConfig
-from store_core.layout.store_paths import ABORT_FILE, CONSUME_QUEUE_DIR, INDEX_DIR
+from store_core.layout import ABORT_FILE, CONSUME_QUEUE_DIR, INDEX_DIR
 
 if TYPE_CHECKING:
     from bench.context import Context

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from bench.figures import rate_figure
 from bench.side_process import python_side
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
-from store_core.layout.message import RECORD_PREFIX
-from store_core.layout.store_paths import COMMIT_LOG_DIR
+from store_core.layout import COMMIT_LOG_DIR, RECORD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,9 +27,9 @@ from rmqnet.remoting.headers import (
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.compression import inflate
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.config.lenient_json import json_object, parse_lenient_json
-from store_core.layout.message import COMPRESSED_FLAG
+from store_core.layout import COMPRESSED_FLAG
 from store_core.message import Message
 from store_core.topics import PRODUCER_GROUP
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Callable
 from rmqnet.errors import RemotingFormatError
 from store_core.codec.compression import CorruptBodyError
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.message_codec import decode_message
+from store_core.codec.message_codec import decode_message, string_to_properties
 from store_core.codec.message_id import format_host, message_id
-from store_core.codec.properties import string_to_properties
 from store_core.errors import CorruptRecordError
-from store_core.layout.message import (
+from store_core.layout import (
     BORNHOST_V6_FLAG,
     COMMIT_LOG_OFFSET_AT,
     COMPRESSED_FLAG,

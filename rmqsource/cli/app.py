@@ -11,6 +11,7 @@ from rmqsource import __version__
 from rmqsource.cli.arguments import (
     All,
     AnyPaths,
+    ClusterSource,
     CommandLine,
     Flags,
     Ids,
@@ -34,7 +35,6 @@ from rmqsource.cli.check import (
     rebuild_queues,
     tell_lost_log,
 )
-from rmqsource.cli.cluster_source import ClusterSource
 from rmqsource.cli.commands.backlog import add_group_commands, add_waiting_commands
 from rmqsource.cli.commands.explore import add_commands
 from rmqsource.cli.commands.follow import add_follow_command
@@ -43,12 +43,11 @@ from rmqsource.cli.commands.send import add_send_command, add_tail_command
 from rmqsource.cli.commands.serve import add_serve_command
 from rmqsource.cli.commands.sink import add_sink_commands
 from rmqsource.cli.info import FACTS, store_facts
-from rmqsource.cli.messages import show_messages
 from rmqsource.cli.output import Display, Format, Shape, row_writer, write_record, write_result
 from rmqsource.cli.read import Grep, listed, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
 from rmqsource.cli.report import Report, progress_bars, reporting
-from rmqsource.cli.row_source import MessageChoice
+from rmqsource.cli.row_source import MessageChoice, show_messages
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.config_files import warn_of_static_topics

@@ -4,6 +4,9 @@ Annotations are real objects here, not text: typer cannot read the text form on 
 """
 
 import inspect
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,10 +16,25 @@ import typer
 import typer.core
 
 from rmqsource.cli.output import Display, Format
-from rmqsource.cli.read import listed, tag_expression
+from rmqsource.cli.read import (
+    WrongUseError,
+    listed,
+    option_texts,
+    source_options,
+    tag_expression,
+)
 from rmqsource.cli.times import Clock, clock_of
+from rmqsource.errors import SourceOptionError
 from rmqsource.exit_codes import EXIT_CODES
+from rmqsource.live.live_options import LiveOptions, parse_live_options
+from rmqsource.options.option_values import did_you_mean
 from store_core.files.store_directory import local_path
+
+if TYPE_CHECKING:
+    from rmqnet.client.client_config import ClientConfig
+    from rmqsource.cli.report import Report
+    from rmqsource.cli.row_source import RowSource
+    from rmqsource.live.live_options import ClusterConnection
 
 Paths = Annotated[
     list[str],
@@ -41,6 +59,18 @@ Options = Annotated[
     list[str], typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")
 ]
 _LIST = "separated by commas, or repeated"
+_VARIABLES = {
+    "accessKey": "ROCKETMQ_ACCESS_KEY",
+    "secretKey": "ROCKETMQ_SECRET_KEY",
+    "securityToken": "ROCKETMQ_SECURITY_TOKEN",
+    "tlsKeyPassword": "ROCKETMQ_TLS_KEY_PASSWORD",
+}
+"""Option of the source -> the variable of the environment that has it."""
+_LINE = re.compile(r"(\w+)\s*[:=]\s*(.*)")
+_DEFAULTS = {"requestTimeout": "5s", "retryTimeout": "3s"}
+"""A person waits; what Spark's tasks do for a minute is no use here."""
+NAMESRV = "--namesrv"
+_CREDENTIALS = "--credentials"
 
 
 def file_path(text: str) -> Path:
@@ -49,48 +79,81 @@ def file_path(text: str) -> Path:
 
 
 Topic = Annotated[list[str], typer.Option(help=f"Topics, {_LIST}.")]
+
+
 Group = Annotated[list[str], typer.Option(help=f"Consumer groups, {_LIST}.")]
+
+
 Key = Annotated[
     list[str], typer.Option(help=f"Words of KEYS, {_LIST}; as a JSON array with commas.")
 ]
+
+
 Queue = Annotated[list[str], typer.Option("--queue", metavar="ID", help=f"Queue ids, {_LIST}.")]
+
+
 Ids = Annotated[
     list[str],
     typer.Option("--id", help=f"Offset message ids, or unique keys (client's ids), {_LIST}."),
 ]
+
+
 Tag = Annotated[
     list[str], typer.Option(help=f"Tags, {_LIST}, or joined by ||; as a JSON array with commas.")
 ]
+
+
 _TIME = "1h (ago), 2026-01-31T09:00:00Z, or ms since 1970"
+
+
 Since = Annotated[
     Optional[str], typer.Option(metavar="TIME", help=f"Store time, inclusive: {_TIME}.")
 ]
+
+
 Until = Annotated[
     Optional[str], typer.Option(metavar="TIME", help=f"Store time, exclusive: {_TIME}.")
 ]
+
+
 Where = Annotated[
     Optional[str],
     typer.Option(metavar="SQL", help="Comparisons with AND, as \"queue_id = 3 AND tags = 'A'\"."),
 ]
+
+
 Sql = Annotated[
     Optional[str],
     typer.Option(metavar="SQL92", help="A consumer's filter, as \"amount > 5 AND region = 'eu'\"."),
 ]
+
+
 SqlDialect = Annotated[
     Optional[str],
     typer.Option(metavar="5|4", help="Of --sql: as a 5.x broker reads it, or a 4.x one."),
 ]
+
+
 Zone = Annotated[
     Optional[str],
     typer.Option("--tz", metavar="ZONE", help="Of times: Asia/Shanghai, +08:00, local; else UTC."),
 ]
+
+
 Limit = Annotated[
     Optional[int], typer.Option(min=0, show_default="20 for table, else 0", help="0 shows all.")
 ]
+
+
 All = Annotated[int, typer.Option(min=0, help="Most rows to show; 0 shows all.")]
+
+
 TABLE_LIMIT = 20
 
+
 Flags = dict[str, tuple[str, Union[str, list[str], None]]]
+
+
 """By option of the source: the flag that stands for it, and what was given."""
 
 
@@ -252,3 +315,210 @@ class CommandLine(typer.Typer):
             """Add a command; its groups of options become options."""
             add = super().command(*names, cls=Command, **settings)
             return lambda command: add(grouped(command))
+
+
+# Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
+@dataclass(frozen=True)
+class ClusterSource:
+    """Where a running cluster is."""
+
+    namesrv: Annotated[
+        Optional[str],
+        typer.Option(
+            NAMESRV,
+            metavar="HOST:PORT[;HOST:PORT]",
+            help="Name servers of a running cluster, instead of PATH.",
+        ),
+    ] = None
+    credentials: Annotated[
+        Optional[str],
+        typer.Option(
+            _CREDENTIALS,
+            metavar="FILE",
+            help="With accessKey and secretKey, where brokers ask for them; else "
+            "$ROCKETMQ_ACCESS_KEY and $ROCKETMQ_SECRET_KEY.",
+        ),
+    ] = None
+
+    def is_meant(self, paths: Sequence[str], config: Optional[str]) -> bool:
+        """Return whether a cluster is meant, not files.
+
+        Raises
+        ------
+        WrongUseError
+            Both are, or neither, or something is of the other.
+        """
+        if self.namesrv is None:
+            if not paths:
+                raise WrongUseError(
+                    f"give either PATH, the files of a store, or {NAMESRV} HOST:PORT, the name "
+                    "servers of a running cluster"
+                )
+            if self.credentials is not None:
+                raise WrongUseError(f"{_CREDENTIALS}: is for {NAMESRV}; files need none")
+            return False
+        if paths:
+            raise WrongUseError(
+                f"{NAMESRV}: cannot be given together with PATH {paths[0]!r}: either files are "
+                "read, or a cluster is asked"
+            )
+        if config is not None:
+            raise WrongUseError(f"--config: is for files; drop it with {NAMESRV}")
+        return True
+
+    def rows(
+        self,
+        paths: Sequence[str],
+        source: "Source",
+        flags: "Flags",
+        report: "Report",
+        table: str = "messages",
+        *,
+        defaults: Optional[dict[str, str]] = None,
+    ) -> "RowSource":
+        """Return where rows come from: the files at the paths, or the cluster.
+
+        Parameters
+        ----------
+        defaults
+            Options of the cluster that hold unless ``source`` has them.
+
+        Raises
+        ------
+        WrongUseError
+            Both are named, or neither, or an option is unknown, malformed or contradicts another.
+        """
+        if self.is_meant(paths, source.config):
+            from rmqsource.cli.rows.cluster_rows import ClusterRows  # noqa: PLC0415 (on demand)
+
+            options = self.live_options(source.option, flags, table, defaults=defaults)
+            return ClusterRows(options, report)
+        from rmqsource.cli.rows.store_rows import StoreRows  # noqa: PLC0415 (see above)
+
+        named = {"config": ("--config", source.config), **flags}
+        if table != "messages":
+            named = {"table": ("the command", table), **named}
+        return StoreRows(source_options(paths, source.option, named, report.damage), report)
+
+    def live_options(
+        self,
+        extra: Sequence[str],
+        flags: "Flags",
+        table: str = "messages",
+        *,
+        streaming: bool = False,
+        defaults: Optional[dict[str, str]] = None,
+    ) -> LiveOptions:
+        """Return the options of a read of the cluster.
+
+        Parameters
+        ----------
+        defaults
+            Options that hold unless ``extra`` has them.
+
+        Raises
+        ------
+        WrongUseError
+            An option is unknown, malformed or contradicts another one, or is a secret. It shows no
+            secret.
+        """
+        if self.namesrv is None:
+            raise WrongUseError(f"{NAMESRV}: is needed: HOST:PORT of the cluster's name servers")
+        _check_no_secret(extra)
+        named: Flags = {"namesrvAddr": (NAMESRV, self.namesrv), **flags}
+        options = option_texts((), extra, named)
+        del options["paths"]
+        given = {name.lower() for name in options}
+        for name, text in {**_DEFAULTS, **(defaults or {})}.items():
+            if name.lower() not in given:
+                options[name] = text
+        secrets, places = self._secrets()
+        try:
+            return parse_live_options({**options, "table": table, **secrets}, streaming=streaming)
+        except SourceOptionError as err:
+            flag = named.get(err.option, (places.get(err.option, f"--option {err.option}"),))[0]
+            raise WrongUseError(f"{flag}: {err.reason}") from err
+
+    def _secrets(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return credentials by option, and what to call the place of each in an error."""
+        found = secrets_of(self.credentials)
+        if self.credentials is not None:
+            return found, {name: f"{_CREDENTIALS} {self.credentials}: {name}" for name in found}
+        return found, {option: f"${_VARIABLES[option]}" for option in found}
+
+
+def secrets_of(credentials: Optional[str]) -> dict[str, str]:
+    """Return secrets by option: those of a file, or without one those of the environment."""
+    if credentials is not None:
+        return _read_credentials(credentials)
+    return {option: os.environ[name] for option, name in _VARIABLES.items() if os.environ.get(name)}
+
+
+def _check_no_secret(extra: Sequence[str]) -> None:
+    by_lower_name = {name.lower(): name for name in _VARIABLES}
+    for text in extra:
+        name = re.split(r"[=:\s]", text.strip(), maxsplit=1)[0]
+        option = by_lower_name.get(name.lower())
+        if option is not None:
+            raise WrongUseError(
+                f"--option {option}: others on this machine see the command line; set "
+                f"{_VARIABLES[option]}, or give a file with {_CREDENTIALS}"
+            )
+
+
+def _read_credentials(path: str) -> dict[str, str]:
+    """Return credentials of a file with lines ``key: value``, as RocketMQ's ``conf/tools.yml``.
+
+    Errors name a line and never show what it says.
+    """
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except UnicodeDecodeError as err:
+        raise WrongUseError(f"{_CREDENTIALS} {path}: is no text in UTF-8") from err
+    found: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), 1):
+        if not line or line.startswith(("#", "---")):
+            continue
+        parts = _LINE.fullmatch(line)
+        if parts is None or parts[1] not in _VARIABLES:
+            hint = did_you_mean(parts[1], _VARIABLES) if parts else ""
+            raise WrongUseError(
+                f"{_CREDENTIALS} {path}, line {number}: expected 'KEY: VALUE', where KEY is one of "
+                f"{', '.join(_VARIABLES)}{hint}"
+            )
+        found[parts[1]] = _unquoted(parts[2])
+    if not found:
+        raise WrongUseError(f"{_CREDENTIALS} {path}: has no accessKey and no secretKey")
+    return found
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    return text
+
+
+def client_config(connection: "ClusterConnection") -> "ClientConfig":
+    """Return the settings of a client of the cluster."""
+    from rmqnet.client.client_config import ClientConfig  # noqa: PLC0415 (on demand)
+    from rmqnet.remoting.acl import AclCredentials  # noqa: PLC0415
+    from rmqnet.remoting.tls import TlsConfig  # noqa: PLC0415
+
+    secrets, files = connection.secrets, connection.tls
+    credentials = tls = None
+    if secrets.access_key is not None and secrets.secret_key is not None:
+        credentials = AclCredentials(secrets.access_key, secrets.secret_key, secrets.security_token)
+    if files is not None:
+        tls = TlsConfig(
+            files.ca_file,
+            files.cert_file,
+            files.key_file,
+            secrets.tls_key_password,
+            verify=files.verify,
+        )
+    return ClientConfig(
+        connection.namesrv_addr,
+        credentials=credentials,
+        tls=tls,
+        mq_client_api_timeout_ms=connection.request_timeout_ms,
+    )

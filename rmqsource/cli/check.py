@@ -14,8 +14,7 @@ from rmqsource.exit_codes import FOUND, NOT_DONE
 from rmqsource.scan.store_versions import store_config, store_properties
 from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
 from store_core.files.store_directory import expand_paths
-from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.layout.store_paths import CONSUME_QUEUE_DIR
+from store_core.layout import CONSUME_QUEUE_DIR, SCHEDULE_TOPIC
 from store_core.tools.check import Severity, check_store
 from store_core.tools.check.finding_kinds import HINDER_RECOVERY
 from store_core.tools.repair.rebuild_in_place import (

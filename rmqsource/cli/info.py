@@ -13,7 +13,7 @@ from rmqsource.explore.topic_growth import GROWTH_COLUMNS, topic_growth
 from rmqsource.metadata import read_metadata
 from rmqsource.plots.style import duration_text
 from store_core.errors import StoreError, StoreReadError
-from store_core.layout.store_paths import INDEX_DIR, QUEUE_DIRS
+from store_core.layout import INDEX_DIR, QUEUE_DIRS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import numpy as np
 from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.arrow import pa, pc
-from store_core.layout.message import COMPRESSED_FLAG, INNER_BATCH_FLAG
+from store_core.layout import COMPRESSED_FLAG, INNER_BATCH_FLAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

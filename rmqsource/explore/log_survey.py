@@ -12,7 +12,7 @@ from rmqsource.scan.read_columns import no_progress, read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.arrow import pa, pc
-from store_core.layout.message import (
+from store_core.layout import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_REAL_TOPIC,
     PROPERTY_SEPARATOR,

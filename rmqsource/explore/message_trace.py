@@ -25,7 +25,7 @@ from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.config_files import load_consumer_offsets
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
-from store_core.state.store_kind import store_kind
+from store_core.state.store_state import store_kind
 from store_core.topics import (
     DATABASE_HALF_TOPIC,
     DATABASE_OP_TOPIC,

@@ -22,8 +22,7 @@ from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import options_for
 from rmqsource.scan.predicate import from_options
-from rmqsource.scan.prepared_read import plan_read, plan_text
-from rmqsource.scan.read_columns import no_progress, read_columns
+from rmqsource.scan.read_columns import no_progress, plan_read, plan_text, read_columns
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import TABLES
 from store_core.arrow import pa, pc

@@ -10,7 +10,7 @@ from rmqsource.explore.trace_events import moment
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.message_store_config import load_broker_config
 from store_core.errors import StoreError
-from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
+from store_core.layout import CHECKPOINT_FILE, LOCK_FILE
 from store_core.log.commit_log import commit_log_directories
 from store_core.services.environment import DiskSpace, disk_space
 

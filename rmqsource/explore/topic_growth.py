@@ -10,7 +10,7 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_units import unit_chunks
 from rmqsource.metadata.selection import selected_queues
 from rmqsource.scan.store_versions import open_snapshots
-from store_core.log.readable_log import narrow_by_time
+from store_core.log.commit_log import narrow_by_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

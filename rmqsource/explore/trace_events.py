@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from store_core.layout import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.topics import (
     CHECK_TIMES,
     DELAY_LEVEL,

@@ -15,7 +15,7 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from rmqsource.live.live_planner import selects_queue
 from rmqsource.live.live_queues import BATCH, PLAIN, SPARSE, UNKNOWN, LiveQueue, QueueState
 from store_core.config.lenient_json import parse_lenient_json
-from store_core.layout.message import LMQ_PREFIX
+from store_core.layout import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

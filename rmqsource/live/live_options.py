@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqsource.errors import SourceOptionError
 from rmqsource.live.live_queues import PLAIN
-from rmqsource.options.option_table import (
+from rmqsource.options.option_values import (
     OptionInfo,
     check_together,
     choice,
@@ -21,8 +21,6 @@ from rmqsource.options.option_table import (
     option,
     option_values,
     options_of,
-)
-from rmqsource.options.option_values import (
     parse_bool,
     parse_bytes,
     parse_count,
@@ -33,7 +31,7 @@ from rmqsource.options.option_values import (
 from rmqsource.options.source_options import OPTION_TABLE, SourceOptions, parse_options
 from rmqsource.sink.options import CHECKPOINT_OPTION, SINK_OPTION_TABLE, SinkOptions, check_codec
 from rmqsource.tables import LIVE_TABLES
-from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from store_core.layout import LMQ_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

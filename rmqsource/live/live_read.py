@@ -26,9 +26,8 @@ from rmqsource.live.live_planner import plan_ranges, plan_splits
 from rmqsource.live.live_queues import BATCH, LiveQueue, LiveSplit
 from rmqsource.live.queue_pulls import BadPull, QueuePulls, frames_of_bodies
 from rmqsource.options.offsets import SPECIFIC, OffsetBound
-from rmqsource.scan.message_batches import MessageBatches
+from rmqsource.scan.message_batches import MessageBatches, ReadRequest
 from rmqsource.scan.predicate import ANY, from_options
-from rmqsource.scan.read_request import ReadRequest
 from rmqsource.scan.splits import SegmentPositions
 
 if TYPE_CHECKING:

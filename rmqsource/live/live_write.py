@@ -31,7 +31,7 @@ from rmqsource.sink.rows import RowConverter
 from rmqsource.sink.write_plan import SinkPlan
 from store_core.arrow import pa
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.message import MAX_PROPERTIES_BYTES
+from store_core.layout import MAX_PROPERTIES_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,13 +18,13 @@ from rmqsource.live.errors import LiveDataLossError
 from rmqsource.live.live_options import EVERYTHING, SQL92, pushed
 from rmqsource.live.live_queues import BATCH, PLAIN, UNKNOWN, LiveQueue, QueueSlice
 from store_core.codec.record_frames import RecordFrames, walk_records
-from store_core.layout.message import (
+from store_core.layout import (
     COMMIT_LOG_OFFSET_AT,
     HEADER_IPV4,
     MIN_RECORD_BYTES,
     RECORD_PREFIX,
+    RecordLayout,
 )
-from store_core.layout.record_layout import RecordLayout
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Sequence

@@ -11,9 +11,8 @@ import numpy as np
 
 from rmqnet.client.producer.message_batch import MAX_BATCH_MESSAGES
 from rmqsource.live.duplicates import PROPERTY_SPARK_BATCH
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts, replace_rows
-from store_core.layout.message import (
+from store_core.arrow import binary_parts, pa, pc, replace_rows
+from store_core.layout import (
     INNER_ITEM,
     MAX_PROPERTIES_BYTES,
     NAME_VALUE_SEPARATOR,

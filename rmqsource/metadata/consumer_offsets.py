@@ -13,7 +13,7 @@ from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, Selection
 from store_core.config.config_files import load_consumer_offsets, warn_of_static_topics
 from store_core.errors import StoreFormatError
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR
 from store_core.queue.batch_consume_queue import find_unit
 from store_core.state.store_state import StoreState
 

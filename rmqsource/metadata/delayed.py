@@ -13,7 +13,7 @@ from rmqsource.metadata.selection import QueueKey
 from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa
 from store_core.config.config_files import load_delay_offsets
-from store_core.layout.consume_queue import MAX_EXT_ADDRESS
+from store_core.layout import MAX_EXT_ADDRESS
 from store_core.topics import (
     REAL_QUEUE_ID,
     REAL_TOPIC,

@@ -12,7 +12,7 @@ from rmqsource.metadata.columns import table_part
 from rmqsource.metadata.damage import skip_damaged, until_damage
 from store_core.errors import CorruptRecordError, FileVanishedError, StoreFormatError
 from store_core.index.index_file import IndexFile
-from store_core.layout.index import INDEX_ENTRY, index_file_bytes
+from store_core.layout import INDEX_ENTRY, index_file_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,14 +13,15 @@ from rmqsource.metadata.queue_facts import NO_RECORD, store_times
 from rmqsource.metadata.queue_units import read_batch_queue
 from rmqsource.metadata.selection import QueueKey, selected_queues
 from store_core.errors import CorruptRecordError, StoreFormatError
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.index import index_file_bytes
-from store_core.layout.store_paths import (
+from store_core.layout import (
     BATCH_CONSUME_QUEUE_DIR,
+    BATCH_CQ_UNIT,
     COMMIT_LOG_DIR,
     CONSUME_QUEUE_DIR,
     CONSUME_QUEUE_EXT_DIR,
+    CQ_UNIT,
     INDEX_DIR,
+    index_file_bytes,
 )
 
 if TYPE_CHECKING:

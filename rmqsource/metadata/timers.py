@@ -11,12 +11,13 @@ from rmqsource.metadata.damage import skip_damaged
 from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa, pc
 from store_core.database.message_database import load_database_timers
-from store_core.layout.message import (
+from store_core.layout import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
+    TIMER_MAGIC_DELETE,
+    TIMER_MAGIC_ROLL,
 )
-from store_core.layout.timer import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
 from store_core.read.key_match import KeySet
 from store_core.read.timer_state import TimerProgress, load_timer_progress, load_timer_units
 from store_core.topics import REAL_QUEUE_ID, REAL_TOPIC, TIMER_TOPIC, numbers_of, property_of

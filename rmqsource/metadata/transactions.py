@@ -13,7 +13,7 @@ from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa, pc
 from store_core.config.config_files import load_consumer_offsets
 from store_core.database.message_database import load_open_halves
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from store_core.layout import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.topics import (
     CHECK_TIMES,
     DATABASE_HALF_TOPIC,

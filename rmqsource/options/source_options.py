@@ -18,7 +18,8 @@ from rmqsource.options.offsets import (
     parse_ending_offsets,
     parse_starting_offsets,
 )
-from rmqsource.options.option_table import (
+from rmqsource.options.option_values import (
+    INT32_MAX,
     OptionInfo,
     choice,
     declared,
@@ -26,9 +27,6 @@ from rmqsource.options.option_table import (
     option,
     option_values,
     options_of,
-)
-from rmqsource.options.option_values import (
-    INT32_MAX,
     parse_bool,
     parse_bytes,
     parse_count,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, NamedTuple, Union
 
 import numpy as np
 
 from rmqsource.errors import DamagedStoreError
-from rmqsource.scan.key_files import load_keys
+from rmqsource.scan.predicate import load_keys
 from rmqsource.scan.row_filter import (
     bounds_queue_offsets,
     column_mask,
@@ -18,14 +19,15 @@ from rmqsource.scan.row_filter import (
     queue_offset_mask,
     sql_result,
 )
-from rmqsource.scan.splits import SegmentPositions
+from rmqsource.scan.splits import COMMIT_LOG, COMPACTION, SegmentPositions
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.arrow import pa, pc
 from store_core.codec.compression import CorruptBodyError, inflate
-from store_core.codec.inner_columns import UnwrappedColumns, cut_rows, holds_inner_batch
+from store_core.codec.crc32 import BadBody, body_crc_failures
+from store_core.codec.inner_columns import UnwrappedColumns, cut_rows
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
-from store_core.codec.record_crcs import BadBody, body_crc_failures
-from store_core.layout.message import COMPRESSED_FLAG
+from store_core.codec.record_frames import holds_inner_batch
+from store_core.layout import COMPRESSED_FLAG
 from store_core.log.log_scan import Gap, LogSlice
 from store_core.read.key_match import is_any_of, text_set
 
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from rmqsource.damage import OnDamage
+    from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.predicate import ScanPredicate
-    from rmqsource.scan.read_request import ReadRequest
     from store_core.arrow_types import Array, Columns
     from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.record_frames import RecordFrames
@@ -394,3 +397,45 @@ def _part(
     rows = start + np.flatnonzero(keep)
     placed = np.searchsorted(rows, list(inflated)).tolist()
     return DecodedPart(frames.take(rows), dict(zip(placed, inflated.values())), bad)
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """Travels between processes, as long as ``on_damage`` is a function of a module."""
+
+    predicate: ScanPredicate
+    columns: tuple[str, ...]
+    """Canonical names, in the order asked for."""
+    table: str
+    mode: str
+    check_crc: bool
+    raw_body: bool
+    batch_rows: int
+    batch_bytes: int
+    max_decoded_bytes: int
+    fail_on_data_loss: bool
+    undispatched: bool
+    """Return records that RocketMQ never dispatches too."""
+    on_damage: OnDamage
+    drops_reported: bool
+
+    @classmethod
+    def of(
+        cls, options: SourceOptions, predicate: ScanPredicate, columns: tuple[str, ...]
+    ) -> ReadRequest:
+        """Return what these options ask of a task."""
+        return cls(
+            predicate=predicate,
+            columns=columns,
+            table=options.table,
+            mode=options.mode,
+            check_crc=options.check_crc,
+            raw_body=options.body == "raw",
+            batch_rows=options.batch_rows,
+            batch_bytes=options.batch_bytes,
+            max_decoded_bytes=options.max_decoded_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+            undispatched=options.access in (COMMIT_LOG, COMPACTION),
+            on_damage=options.on_damage,
+            drops_reported=options.drops_reported,
+        )

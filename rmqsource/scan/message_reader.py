@@ -5,7 +5,7 @@ No Spark here. Errors and rows of damage are decided in one place, from ``mode``
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
@@ -17,9 +17,8 @@ from rmqsource.scan.message_batches import MessageBatches
 from rmqsource.scan.splits import CompactedSlice, SegmentPositions, fetched_bytes
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.store_paths import COMPACTION_DIR
-from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
-from store_core.log.segment_records import SegmentRecords
+from store_core.layout import COMPACTION_DIR
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, SegmentRecords, scan_slice
 from store_core.state.store_state import StoreState, store_state
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rmqsource.scan.read_request import ReadRequest
+    from rmqsource.scan.message_batches import ReadRequest
     from rmqsource.scan.splits import Part, Split
     from store_core.arrow_types import Columns
     from store_core.files.byte_source import ByteSource
@@ -161,7 +160,7 @@ def _check_planned(
 @contextmanager
 def _opened(directory: StoreDirectory, path: str) -> Iterator[ByteSource]:
     """Open a segment, and check at the end, and where damage is met, that it is the planned one."""
-    with directory.open(path) as source:
+    with closing(directory.open(path)) as source:
         try:
             yield source
         except DamagedStoreError:

@@ -38,9 +38,8 @@ from rmqsource.scan.splits import (
 from rmqsource.scan.store_versions import missing_log
 from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
-from store_core.log.log_scan import BatchSizer, Gap, scan_slice
-from store_core.log.readable_log import narrow_by_time
-from store_core.log.segment_records import JOIN_BYTES
+from store_core.log.commit_log import narrow_by_time
+from store_core.log.log_scan import JOIN_BYTES, BatchSizer, Gap, scan_slice
 from store_core.read.key_match import NotIndexedError, key_candidates, segment_range
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from rmqsource.scan.splits import clip_ranges
 from store_core.codec.java_string import string_hash
 from store_core.config.config_files import is_deleted_topic, load_consumer_offsets
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.layout.consume_queue import MAX_EXT_ADDRESS
-from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from store_core.layout import LMQ_PREFIX, MAX_EXT_ADDRESS, SCHEDULE_TOPIC
 from store_core.queue.readable_queue import proved_batch_units
 from store_core.read.key_match import has_batch_queues
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from rmqsource.scan.key_files import load_keys
-from store_core.arrow import pa, pc
-from store_core.codec.gather import gather_binary
-from store_core.codec.inner_columns import holds_inner_batch
+from rmqsource.scan.predicate import load_keys
+from store_core.arrow import gather_binary, pa, pc
 from store_core.codec.java_string import decode_utf8
+from store_core.codec.record_frames import holds_inner_batch
 from store_core.errors import FilterEvaluationError
-from store_core.layout.message import NOT_QUEUED_BIT
+from store_core.layout import NOT_QUEUED_BIT
 from store_core.read.key_match import has_any_key, has_any_word, is_any_of, text_set
 
 if TYPE_CHECKING:

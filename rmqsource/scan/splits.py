@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
-from store_core.log.log_scan import LogSlice, slice_of
-from store_core.log.segment_records import JOIN_BYTES
-from store_core.ranges import merged_ranges
+from store_core.files.segment_list import merged_ranges
+from store_core.log.log_scan import JOIN_BYTES, LogSlice, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

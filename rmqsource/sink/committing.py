@@ -16,11 +16,10 @@ from rmqsource.sink.prepared_write import sink_config
 from store_core.commit_job import close_committed, commit_job, open_for_commit
 from store_core.config.config_writing import merge_delay_offsets, merge_topics
 from store_core.errors import StoreError, StoreLockedError
+from store_core.files.byte_source import open_to_write
 from store_core.files.file_writing import write_error
-from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.staged_commit.crash_points import CrashPoints, no_hook
+from store_core.layout import SCHEDULE_TOPIC
 from store_core.staged_commit.job import Ledger, StagedJob
 from store_core.staged_commit.resolve_open_jobs import (
     clean_staging,
@@ -28,7 +27,7 @@ from store_core.staged_commit.resolve_open_jobs import (
     intent_is_open,
 )
 from store_core.staged_commit.staged_part import check_staged_files
-from store_core.staged_commit.staging import make_staging
+from store_core.staged_commit.staging import CrashPoints, make_staging, no_hook
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState, store_state
 from store_core.topics import topic_kind
@@ -38,9 +37,8 @@ if TYPE_CHECKING:
 
     from rmqsource.sink.write_plan import SinkPlan
     from store_core.recovery.store_files import StoreFiles
-    from store_core.staged_commit.crash_points import Hook
     from store_core.staged_commit.staged_part import StagedPart
-    from store_core.staged_commit.staging import Commit
+    from store_core.staged_commit.staging import Commit, Hook
 
 logger = logging.getLogger(__name__)
 ABANDONED_MS = 24 * 3600 * 1000

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.options.option_table import (
+from rmqsource.options.option_values import (
     OptionInfo,
     check_together,
     choice,
@@ -17,8 +17,6 @@ from rmqsource.options.option_table import (
     option,
     option_values,
     options_of,
-)
-from rmqsource.options.option_values import (
     parse_bool,
     parse_bytes,
     parse_int,

@@ -28,7 +28,7 @@ from store_core.config.message_store_config import (
 )
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_entries import with_tag_index
-from store_core.layout.store_paths import (
+from store_core.layout import (
     ABORT_FILE,
     CHECKPOINT_FILE,
     COMMIT_LOG_DIR,
@@ -38,7 +38,7 @@ from store_core.layout.store_paths import (
 )
 from store_core.log.commit_log import CommitLog
 from store_core.staged_commit.staging import STAGING_DIRECTORY, check_staging
-from store_core.state.store_kind import require_writable
+from store_core.state.store_state import require_writable
 
 if TYPE_CHECKING:
     from rmqsource.sink.columns import SinkColumns

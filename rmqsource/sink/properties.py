@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts, replace_rows
+from store_core.arrow import binary_parts, pa, pc, replace_rows
 from store_core.codec.property_columns import (
     PropertyColumns,
     joined_words,
@@ -18,7 +17,7 @@ from store_core.codec.property_columns import (
     words_column,
 )
 from store_core.codec.record_encoder import CRC_ENTRY, CRC_NAME
-from store_core.layout.message import PROPERTY_KEYS, PROPERTY_SEPARATOR
+from store_core.layout import PROPERTY_KEYS, PROPERTY_SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,11 +14,10 @@ from rmqsource.sink.options import MAX_QUEUES
 from rmqsource.sink.properties import has_property, merge_properties, rows_with_separators
 from rmqsource.sink.queues import QueueChooser
 from rmqsource.sink.source_columns import SourceColumns, is_null, newer_format_rows, stored_bodies
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts
+from store_core.arrow import binary_parts, pa, pc
 from store_core.codec.message_id import parse_host
 from store_core.codec.property_columns import joined_words
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSION_TYPE_MASK,
     COMPRESSION_ZLIB,
     IPV4_HOST_BYTES,

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
+from store_core.arrow import binary_parts, pa, pc, replace_rows
 from store_core.codec.compression import deflate
-from store_core.codec.gather import binary_parts, replace_rows
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     COMPRESSION_LEGACY_ZLIB,
     COMPRESSION_LZ4,

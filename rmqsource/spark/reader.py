@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from rmqsource.schema import arrow_schema
+from rmqsource.spark_compat import to_arrow_schema
 from store_core.arrow import pa
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FilteringReader(SparkReader):
 
 def projected(parts: Iterable[Columns], projection: Projection) -> Iterator[RecordBatch]:
     """Yield record batches of exactly the schema that Spark expects."""
-    expected = arrow_schema(projection.spark_schema)
+    expected = to_arrow_schema(projection.spark_schema)
     for columns in parts:
         yield _as_batch(columns, projection.columns, expected)
 

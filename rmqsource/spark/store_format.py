@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.options.source_options import parse_options
+from rmqsource.scan.message_batches import ReadRequest
 from rmqsource.scan.predicate import from_options, with_filters
-from rmqsource.scan.read_request import ReadRequest
 from rmqsource.spark.data_source import SparkSource
 from rmqsource.spark.formats import BatchRead, PlannedWrite, StreamRead
 
@@ -44,7 +44,7 @@ class StoreRead(BatchRead):
         self._predicate = from_options(self._options)
 
     def splits(self) -> list[Split]:
-        from rmqsource.scan.prepared_read import plan_read
+        from rmqsource.scan.read_columns import plan_read
 
         if self._options.table not in _MESSAGE_TABLES:
             return []
@@ -63,7 +63,7 @@ class StoreRead(BatchRead):
 
     def _whole_table(self) -> Iterator[Columns]:
         if self._options.table == "plan":
-            from rmqsource.scan.prepared_read import plan_columns, plan_read
+            from rmqsource.scan.read_columns import plan_columns, plan_read
 
             yield plan_columns(plan_read(self._options, self._predicate))
             return

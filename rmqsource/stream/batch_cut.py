@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqsource.scan.row_filter import frame_mask
-from store_core.layout.message import LMQ_PREFIX
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import LMQ_PREFIX
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,8 @@ from rmqsource.stream.batch_cut import BatchBudget, cut_batch, waiting_messages
 from rmqsource.stream.stream_offset import JOINED, RESUMED, STARTED, Begin, StoreOffset
 from store_core.errors import FileVanishedError, StoreNotFoundError
 from store_core.files.store_directory import StoreDirectory
-from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.log.readable_log import narrow_by_time
+from store_core.log.commit_log import narrow_by_time, scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.read.log_watch import LogWatch, MarkState, mark_at, mark_before, mark_state
 from store_core.snapshot.batch_end import dispatched_end, flushed_end, written_end
 from store_core.state.store_state import StoreState

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqsource.errors import StreamDataLossError
 from rmqsource.options.offsets import SPECIFIC, OffsetBound
 from rmqsource.scan.planner import plan_store
-from rmqsource.scan.prepared_read import within_limit
+from rmqsource.scan.read_columns import within_limit
 from rmqsource.scan.store_versions import on_present_files, open_snapshot, store_config
 from rmqsource.stream.stream_offset import JOINED, RESUMED, check_selection, selection_of
 from store_core.errors import StoreNotFoundError

@@ -20,11 +20,12 @@ from pyspark.sql.types import BinaryType
 
 from rmqsource.damage import log_damage
 from rmqsource.options.source_options import parse_options
+from rmqsource.scan.message_batches import ReadRequest
 from rmqsource.scan.message_reader import read_split
 from rmqsource.scan.predicate import from_options
-from rmqsource.scan.prepared_read import plan_read
-from rmqsource.scan.read_request import ReadRequest
-from rmqsource.schema import arrow_schema, table_schema
+from rmqsource.scan.read_columns import plan_read
+from rmqsource.schema import table_schema
+from rmqsource.spark_compat import to_arrow_schema
 from rmqsource.tables import CORRUPT_RECORD
 from store_core.arrow import pa, pc
 
@@ -246,7 +247,7 @@ def write_parquet(
     request = ReadRequest.of(options, predicate, (*schema.names, *damage))
     plans = plan_read(replace(options, on_damage=on_damage), predicate)  # tasks log theirs
     splits = [split for plan in plans for split in plan.splits]
-    fields = arrow_schema(schema)
+    fields = to_arrow_schema(schema)
     target.mkdir(parents=True)
     if not splits:
         return _write_part(iter(()), fields, target, 0)

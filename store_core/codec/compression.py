@@ -13,7 +13,7 @@ import numpy as np
 
 from store_core.arrow import pa
 from store_core.errors import StoreError
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSION_LEGACY_ZLIB,
     COMPRESSION_LZ4,
     COMPRESSION_TYPE_MASK,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_MAGIC
+from store_core.layout import DLEDGER_ENTRY, DLEDGER_MAGIC
 
 if TYPE_CHECKING:
     import numpy.typing as npt

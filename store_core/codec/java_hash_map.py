@@ -17,7 +17,7 @@ import numpy as np
 
 from store_core.arrow import pa
 from store_core.codec.java_string import string_hash, string_hashes
-from store_core.codec.properties import properties_to_bytes
+from store_core.codec.message_codec import properties_to_bytes
 from store_core.codec.property_columns import PropertyColumns, utf8_column
 
 if TYPE_CHECKING:

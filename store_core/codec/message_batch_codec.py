@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa
+from store_core.arrow import gather_binary, pa, replace_rows
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
-from store_core.codec.gather import gather_binary, replace_rows
+from store_core.codec.crc32 import BadBody
 from store_core.codec.java_string import decode_utf8
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.message_id import host_column, message_id_column
-from store_core.codec.properties import string_to_properties
 from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
-from store_core.codec.record_crcs import BadBody
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     PROPERTY_KEYS,
     PROPERTY_TAGS,

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import fixed_width_strings
-from store_core.layout.message import IPV4_HOST_BYTES, IPV6_HOST_BYTES
+from store_core.arrow import fixed_width_strings, pa, pc
+from store_core.layout import IPV4_HOST_BYTES, IPV6_HOST_BYTES
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts, gather_binary, take_bytes
+from store_core.arrow import binary_parts, gather_binary, pa, pc, take_bytes
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from store_core.layout.record_layout import RecordLayout
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, RecordLayout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import pa, pc
+from store_core.arrow import binary_parts, pa, pc, replace_rows
 from store_core.codec.crc32 import crc32, crc32_ranges
-from store_core.codec.gather import binary_parts, replace_rows
-from store_core.codec.properties import crc_digits
-from store_core.layout.message import (
+from store_core.codec.message_codec import crc_digits
+from store_core.layout import (
     BORNHOST_V6_FLAG,
     CRC32_PROPERTY_BYTES,
     HEADER_IPV4,

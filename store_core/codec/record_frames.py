@@ -14,25 +14,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.codec.gather import gather_binary
+from store_core.arrow import gather_binary
 from store_core.codec.java_string import is_name
-from store_core.layout.dledger import DLEDGER_BLANK, DLEDGER_BLANK_MAGIC, DLEDGER_ENTRY
-from store_core.layout.message import (
+from store_core.layout import (
     BLANK_MAGIC_CODE,
     BLANK_RECORD_BYTES,
     BORNHOST_V6_FLAG,
+    DLEDGER_BLANK,
+    DLEDGER_BLANK_MAGIC,
+    DLEDGER_ENTRY,
     HEADER_IPV4,
     HEADERS,
+    INNER_BATCH_FLAG,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     MIN_RECORD_BYTES,
+    NEED_UNWRAP_FLAG,
     PROPERTIES_LENGTH,
     RECORD_PREFIX,
     STOREHOST_V6_FLAG,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
+    RecordLayout,
+    native,
 )
-from store_core.layout.record_layout import RecordLayout, native
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Bools = npt.NDArray[np.bool_]
 
+_UNWRAP = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 _ANY_V6 = BORNHOST_V6_FLAG | STOREHOST_V6_FLAG
 _REPLACEMENT = "\ufffd"
 _MAGIC_PREFIX = MESSAGE_MAGIC_CODE.to_bytes(4, "big", signed=True)[:3]
@@ -424,3 +430,8 @@ def is_record(data: npt.NDArray[np.uint8], base_offset: int, at: int) -> bool:
     if size < MIN_RECORD_BYTES or at + size > len(data):
         return False
     return bool(RecordFrames(data, base_offset, np.array([at], np.int64)).ok[0])
+
+
+def holds_inner_batch(sys_flag: Any) -> Any:
+    """Return of sys flags (a number or an array) whether the body is a batch to unpack."""
+    return (sys_flag & _UNWRAP) == _UNWRAP

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import StoreConfigError, StoreReadError
-from store_core.files.regular_file import read_file
+from store_core.files.byte_source import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

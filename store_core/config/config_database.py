@@ -18,8 +18,7 @@ from store_core.database.read_only_database import (
     database_path,
     databases_are_readable,
 )
-from store_core.errors import StoreFormatError
-from store_core.layout.rocksdb import (
+from store_core.database.rocksdb_layout import (
     CONSUMER_OFFSET,
     CONSUMER_OFFSET_TABLE,
     DEFAULT_FAMILY,
@@ -32,7 +31,8 @@ from store_core.layout.rocksdb import (
     offset_key_parts,
     table_prefix,
 )
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.errors import StoreFormatError
+from store_core.layout import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

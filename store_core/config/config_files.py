@@ -26,8 +26,7 @@ from store_core.config.lenient_json import (
     json_whole_number,
 )
 from store_core.errors import StoreError, StoreFormatError, StorePermissionError
-from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR, LMQ_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -22,9 +22,9 @@ from store_core.config.config_files import (
 from store_core.config.data_version import parse_data_version
 from store_core.config.lenient_json import decode_lenient_json, json_number_or_default, json_object
 from store_core.errors import StoreFormatError
+from store_core.files.byte_source import read_file
 from store_core.files.file_writing import make_directory, write_error
-from store_core.files.regular_file import read_file
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -23,7 +23,7 @@ from store_core.config.lenient_json import (
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -22,8 +22,7 @@ from store_core.config.config_checks import (
 from store_core.config.rocketmq_keys import BROKER_KEYS, STORE_KEYS, java_type
 from store_core.errors import StoreConfigError
 from store_core.files.store_directory import local_path
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.timer import TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
+from store_core.layout import BATCH_CQ_UNIT, CQ_UNIT, TIMER_BLANK_SLOTS, TIMER_SLOTS_TOTAL
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -21,8 +21,7 @@ from store_core.database.read_only_database import (
     database_path,
     databases_are_readable,
 )
-from store_core.errors import StoreKindError
-from store_core.layout.rocksdb import (
+from store_core.database.rocksdb_layout import (
     HALF_VALUE,
     OFFSET_KEY_BYTES,
     TIMELINE_KEY,
@@ -31,7 +30,8 @@ from store_core.layout.rocksdb import (
     TIMER_VALUE,
     TRANSACTION_FAMILY,
 )
-from store_core.layout.store_paths import ROCKSDB_STORE_DIR
+from store_core.errors import StoreKindError
+from store_core.layout import ROCKSDB_STORE_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

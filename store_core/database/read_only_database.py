@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store_core.errors import FileVanishedError, StoreFormatError
-from store_core.files.regular_file import SMALL_FILE_BYTES
+from store_core.files.byte_source import SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
-from store_core.files.regular_file import missing_directory, open_to_read, open_to_write
+from store_core.files.byte_source import missing_directory, open_to_read, open_to_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from store_core.errors import StoreFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Callable
 
     from store_core.files.store_directory import FileEntry
@@ -174,3 +174,14 @@ def _seen_file_size(segments: Sequence[Segment]) -> int:
         return length
     distances = [b.from_offset - a.from_offset for a, b in zip(segments, segments[1:])]
     return min(distances) if distances else length
+
+
+def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return ranges ascending and disjoint: those that overlap or touch become one."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        else:
+            merged.append((start, stop))
+    return merged

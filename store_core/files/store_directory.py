@@ -17,9 +17,15 @@ from store_core.errors import (
     StoreNotFoundError,
     StoreReadError,
 )
-from store_core.files.byte_source import ByteSource, LocalByteSource, read_error
+from store_core.files.byte_source import (
+    SMALL_FILE_BYTES,
+    ByteSource,
+    LocalByteSource,
+    kind_of_file,
+    read_error,
+    too_large,
+)
 from store_core.files.file_entry import FileEntry
-from store_core.files.regular_file import SMALL_FILE_BYTES, kind_of_file, too_large
 from store_core.files.store_uri import StoreUri
 
 if TYPE_CHECKING:

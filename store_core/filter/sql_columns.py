@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts
+from store_core.arrow import binary_parts, pa, pc
 from store_core.filter import sql_steps as steps
 from store_core.filter.sql_scalar import (
     FUNCTIONS,

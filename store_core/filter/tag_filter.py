@@ -11,7 +11,7 @@ import numpy as np
 
 from store_core.codec.java_string import string_hash
 from store_core.errors import StoreConfigError
-from store_core.layout.consume_queue import MAX_EXT_ADDRESS
+from store_core.layout import MAX_EXT_ADDRESS
 
 if TYPE_CHECKING:
     import numpy.typing as npt

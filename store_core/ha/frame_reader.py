@@ -12,14 +12,15 @@ import numpy as np
 from store_core.codec.record_frames import is_record, walk_records
 from store_core.errors import HAError
 from store_core.ha.peer import ConnectionLostError
-from store_core.layout.message import (
+from store_core.layout import (
     BLANK_RECORD_BYTES,
+    MAX_BODY_BYTES,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     MIN_RECORD_BYTES,
     RECORD_PREFIX,
+    TRANSFER_HEADER,
 )
-from store_core.layout.replication import MAX_BODY_BYTES, TRANSFER_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

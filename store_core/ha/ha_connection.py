@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Protocol
 
 from store_core.errors import HAError, StoreClosedError, StoreReadError
 from store_core.ha.follow_state import FlowMonitor
-from store_core.layout.replication import REPORT, TRANSFER_HEADER
+from store_core.layout import REPORT, TRANSFER_HEADER
 from store_core.log.commit_log import DEFAULT_SEGMENT_BYTES
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from store_core.ha.follow_state import LEAST_SILENCE_S, ConnectionState
 from store_core.ha.frame_reader import FirstRecord, FrameReader, WholeRecords
 from store_core.ha.master_probe import probe, require_common_end, require_first
 from store_core.ha.peer import ConnectionLostError, run_together
-from store_core.layout.replication import REPORT
+from store_core.layout import REPORT
 
 if TYPE_CHECKING:
     import socket

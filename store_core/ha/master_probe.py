@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from store_core.errors import HAError
 from store_core.ha.end_comparison import DivergedError, segment_size
 from store_core.ha.peer import CONNECT_S, ConnectionLostError, connect, within
-from store_core.layout.replication import MAX_BODY_BYTES, REPORT, TRANSFER_HEADER
+from store_core.layout import MAX_BODY_BYTES, REPORT, TRANSFER_HEADER
 
 if TYPE_CHECKING:
     import socket

@@ -22,8 +22,9 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import read_index_header
 from store_core.index.index_file_set import IndexFileSet, RecoveredLog, index_file_set
 from store_core.index.index_writer import IndexWriter, index_file_names
-from store_core.layout.store_paths import INDEX_DIR
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import INDEX_DIR
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_entries import IndexEntries
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
 
 logger = logging.getLogger(__name__)
 

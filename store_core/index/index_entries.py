@@ -13,26 +13,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts
+from store_core.arrow import binary_parts, pa, pc
 from store_core.codec.java_string import string_hash, string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.properties import split_keys
+from store_core.codec.message_codec import split_keys
 from store_core.codec.property_columns import words_column
 from store_core.errors import StoreError
 from store_core.index.index_file import IndexFile, key_hash, tag_hash
 from store_core.index.index_queries import IndexService
-from store_core.layout.index import TAG_TYPE
-from store_core.layout.message import (
+from store_core.layout import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
+    ROCKSDB_STORE_DIR,
+    TAG_TYPE,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from store_core.layout.store_paths import ROCKSDB_STORE_DIR
-from store_core.log.log_scan import frames_of
+from store_core.log.commit_log import frames_of
 from store_core.state.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]

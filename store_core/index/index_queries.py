@@ -11,19 +11,19 @@ import numpy as np
 
 from store_core.config.message_store_config import DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM
 from store_core.errors import CorruptRecordError, StoreConfigError, StoreReadError
+from store_core.files.segment_list import merged_ranges
 from store_core.index.index_file import (
+    INDEX_SIZE_OPTIONS,
     IndexFile,
     IndexHeader,
     IndexHits,
     key_hash,
     key_hashes,
     read_index_header,
+    resolve_sizes,
     tag_hash,
 )
-from store_core.index.index_sizes import INDEX_SIZE_OPTIONS, resolve_sizes
-from store_core.layout.index import INDEX_HEADER, TAG_TYPE
-from store_core.layout.store_paths import INDEX_DIR
-from store_core.ranges import merged_ranges
+from store_core.layout import INDEX_DIR, INDEX_HEADER, TAG_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 
 from store_core.errors import StoreConfigError
-from store_core.files.byte_source import LocalByteSource, read_error
+from store_core.files.byte_source import LocalByteSource, open_to_write, read_error
 from store_core.files.file_writing import (
     flush_directory,
     new_file,
@@ -25,10 +25,14 @@ from store_core.files.file_writing import (
     sync_data,
     write_all,
 )
-from store_core.files.regular_file import open_to_write
 from store_core.index.index_file import IndexFile, IndexHeader
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
-from store_core.layout.message import MAX_PROPERTIES_BYTES
+from store_core.layout import (
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    MAX_PROPERTIES_BYTES,
+    index_file_bytes,
+)
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:

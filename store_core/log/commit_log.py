@@ -1,11 +1,12 @@
-"""The commit log of a store: read by physical offsets, or opened to be written."""
+"""Records of a commit log by their physical offsets, whoever holds its segments."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable, Protocol
 
 import numpy as np
 
@@ -13,23 +14,235 @@ from store_core.errors import StoreConfigError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.segment_list import Segment, SegmentList, list_segments
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.dledger import DLEDGER_ENTRY
-from store_core.layout.store_paths import COMMIT_LOG_DIR
-from store_core.log.readable_log import ReadableLog
+from store_core.layout import COMMIT_LOG_DIR, DLEDGER_ENTRY
+from store_core.log.log_scan import (
+    BatchSizer,
+    Gap,
+    SegmentRecords,
+    lost_segments,
+    scan_slice,
+    slice_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
+    from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.byte_source import ByteSource
+    from store_core.log.log_scan import LogPart
 
+    Bytes = npt.NDArray[np.uint8]
+    Int64s = npt.NDArray[np.int64]
+    TimeTest = Callable[[int], bool]
+
+_BATCH_ROWS = 1 << 16
+_BATCH_BYTES = 32 << 20
+_KNOWN_ROWS = 1 << 14
+_STOP_BYTES = 64 << 10
+"""Bisection inside a segment ends here: reading that much costs less than another probe."""
+_PROBE_BYTES = 8 << 20
+"""A probe gives up here: a blank record can fill a segment, and no answer is needed for proof."""
 DEFAULT_SEGMENT_BYTES = 1 << 30
 _OPEN_SEGMENTS = 16
 _RECORD_GUESS_BYTES = 1 << 12
 MULTI_PATH_SPLITTER = ","
 SEGMENT_SIZE_OPTION = "mappedFileSizeCommitLog"
+
+
+class LogSegments(Protocol):
+    """What reading needs of the list of segments (see ``SegmentList``)."""
+
+    file_size: int
+
+    def find(self, offset: int) -> Segment | None:
+        """Return the segment whose nominal range holds ``offset``."""
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Iterate over all segments, oldest first."""
+
+
+class ReadableLog(ABC):
+    """Segments of fixed size that together are one endless file; not safe for several threads."""
+
+    segments: LogSegments
+    uri: str
+
+    @property
+    @abstractmethod
+    def min_offset(self) -> int:
+        """First byte of the first segment; -1 when there is none (as RocketMQ says)."""
+
+    @abstractmethod
+    def source(self, segment: Segment) -> ByteSource:
+        """Return the opened segment; the log closes it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give all segments back."""
+
+    def fetch_ahead(self, commit_log_offsets: Iterable[int]) -> None:  # noqa: B027 (a hint)
+        """Prepare for reading the records that start there, if that takes requests."""
+
+    def records(self, segment: Segment, end_offset: int) -> SegmentRecords:
+        """Return access to the records of a segment that end before ``end_offset``."""
+        source, size = self.source(segment), self.segments.file_size
+        return SegmentRecords(source, segment.from_offset, size, end_offset, segment.header_bytes)
+
+    def is_record(self, commit_log_offset: int, end_offset: int) -> bool:
+        """Return whether a whole valid record starts there and ends before ``end_offset``."""
+        segment = self.segments.find(commit_log_offset)
+        if segment is None:
+            return False
+        records = self.records(segment, end_offset)
+        return records.is_record(commit_log_offset - segment.from_offset)
+
+    def store_timestamp_at(self, commit_log_offset: int, end_offset: int) -> int | None:
+        """Return the store time (ms) of the record that starts there; None when none does."""
+        segment = self.segments.find(commit_log_offset)
+        if segment is None:
+            return None
+        records = self.records(segment, end_offset)
+        position = commit_log_offset - segment.from_offset
+        return records.store_timestamp(position) if records.is_record(position) else None
+
+    def frames_at(
+        self, segment: Segment, commit_log_offsets: npt.NDArray[np.int64], end_offset: int
+    ) -> RecordFrames:
+        """Return frames at ascending offsets of one segment; rows that are no records are not ok.
+
+        The offsets may be any that lie in the segment. Of a remote one only the records and what
+        lies between close ones are read.
+        """
+        records = self.records(segment, end_offset)
+        return records.frames_at(commit_log_offsets - segment.from_offset)
+
+    def first_store_timestamp(self, segment: Segment, end_offset: int) -> int | None:
+        """Return the store time of a segment's first record; None when none starts at its head."""
+        return self.store_timestamp_at(segment.from_offset + segment.header_bytes, end_offset)
+
+    def next_record(
+        self, commit_log_offset: int, end_offset: int, stop_offset: int | None = None
+    ) -> int:
+        """Return the first record that starts in ``[commit_log_offset, stop_offset)``; -1 if none.
+
+        It is looked for within one segment.
+        """
+        segment = self.segments.find(commit_log_offset)
+        if segment is None:
+            return -1
+        base = segment.from_offset
+        stop = None if stop_offset is None else stop_offset - base
+        found = self.records(segment, end_offset).find(commit_log_offset - base, stop)
+        return found + base if found >= 0 else -1
+
+
+# Store times grow along the log but for clock steps. The caller gives the largest step back that
+# may have happened (the slack). Then one record proves something of all others: before a record of
+# time t no time is later than t + slack, and from it on none is earlier than t - slack. So any
+# record whose time plus slack lies below the range excludes everything before it, wherever it was
+# found; bisection only makes the find a good one.
+#
+# One record can be damaged where nothing shows it: no checksum covers a store time. So a record
+# counts only when the record after it says the same: one of the two is right, whichever is damaged,
+# and nothing but the first of them lies between what the one proves and what the other does.
+def narrow_by_time(
+    log: ReadableLog, end_offset: int, begin_ms: int | None, stop_ms: int | None, slack_ms: int
+) -> tuple[int, int]:
+    """Return ``[start, stop)`` of the log that holds all records of ``[begin_ms, stop_ms)``.
+
+    Exact for clock steps up to ``slack_ms``, whichever single store times are damaged; opens
+    O(log n) segments.
+    """
+    segments = [s for s in log.segments if s.from_offset < end_offset]
+    start, stop = max(log.min_offset, 0), end_offset
+    if begin_ms is not None:
+        below = begin_ms - slack_ms
+        late = _turning_point(log, segments, end_offset, lambda t: t < below, is_before=True)
+        start = start if late is None else max(start, late)
+    if stop_ms is not None:
+        above = stop_ms + slack_ms
+        early = _turning_point(log, segments, end_offset, lambda t: t >= above, is_before=False)
+        stop = stop if early is None else min(stop, early)
+    return start, max(start, stop)
+
+
+def begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
+    """Return whether a segment was begun by a time, as its first two records say."""
+    time = log.first_store_timestamp(segment, end_offset)
+    if time is None or time > time_ms:
+        return False
+    first = segment.from_offset + segment.header_bytes
+    return _next_agrees(log, first, end_offset, lambda t: t <= time_ms)
+
+
+def _turning_point(
+    log: ReadableLog, segments: list[Segment], end_offset: int, test: TimeTest, *, is_before: bool
+) -> int | None:
+    """Return the start of a record that passes, as does the next, close to where passing turns.
+
+    ``is_before``: what passes lies before the turn, so the latest is looked for, else after it.
+    None: no record passes that the next one agrees with.
+    """
+    passing = []
+    low, high = 0, len(segments)
+    while low < high:
+        middle = (low + high) // 2
+        time = log.first_store_timestamp(segments[middle], end_offset)
+        passes = time is not None and test(time)
+        if passes:
+            passing.append(segments[middle].from_offset + segments[middle].header_bytes)
+        if passes == is_before:
+            low = middle + 1
+        else:
+            high = middle
+    if low > 0:
+        passing += _turns_in_segment(log, segments[low - 1], end_offset, test, is_before=is_before)
+    # Each is better than the one before.
+    agreed = (at for at in reversed(passing) if _next_agrees(log, at, end_offset, test))
+    return next(agreed, None)
+
+
+def _turns_in_segment(
+    log: ReadableLog, segment: Segment, end_offset: int, test: TimeTest, *, is_before: bool
+) -> Iterator[int]:
+    """Give the records that pass of those that bisection meets, each closer to the turn."""
+    low = segment.from_offset
+    high = min(low + log.segments.file_size, end_offset)
+    while high - low > _STOP_BYTES:
+        middle = (low + high) // 2
+        at, time = _probe(log, middle, high, end_offset)
+        passes = time is not None and test(time)
+        if passes:
+            yield at
+        if passes == is_before:
+            low = max(at, middle)
+        else:
+            high = middle
+
+
+def _next_agrees(log: ReadableLog, commit_log_offset: int, end_offset: int, test: TimeTest) -> bool:
+    """Return whether the record behind one passes: the next one, or the next segment's first."""
+    segment = log.segments.find(commit_log_offset)
+    if segment is None:
+        return False
+    frames = log.frames_at(segment, np.array([commit_log_offset], np.int64), end_offset)
+    after = commit_log_offset + int(frames.column("total_size")[0]) + segment.header_bytes
+    time = log.store_timestamp_at(after, end_offset) if frames.ok[0] else None
+    if time is None:
+        following = log.segments.find(segment.from_offset + log.segments.file_size)
+        time = log.first_store_timestamp(following, end_offset) if following else None
+    return time is not None and test(time)
+
+
+def _probe(log: ReadableLog, offset: int, stop: int, end_offset: int) -> tuple[int, int | None]:
+    """Return start and time of the first record in ``[offset, stop)`` of one segment."""
+    at = log.next_record(offset, end_offset, min(stop, offset + _PROBE_BYTES))
+    if at < 0:
+        return offset, None
+    return at, log.store_timestamp_at(at, end_offset)
 
 
 def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig) -> list[str]:
@@ -162,3 +375,63 @@ def open_segments(root: str, config: MessageStoreConfig, log: CommitLog) -> Mapp
         option=SEGMENT_SIZE_OPTION,
         read_only_directories=read_only,
     )
+
+
+def scan_log(
+    log: ReadableLog,
+    start: int,
+    stop: int,
+    end_offset: int | None = None,
+    *,
+    sizer: BatchSizer | None = None,
+) -> Iterator[LogPart]:
+    """Yield the frames and gaps of the range ``[start, stop)``; lost segments are gaps.
+
+    Parameters
+    ----------
+    end_offset
+        End of the readable log: what lies there or after is not looked at. None: ``stop``, so
+        that a record which reaches beyond is none.
+    sizer
+        Bounds of a batch of frames; None: 65,536 records and 32 MiB.
+    """
+    end_offset = stop if end_offset is None else end_offset
+    sizer = sizer or BatchSizer(_BATCH_ROWS, _BATCH_BYTES)
+    at, before = start, None
+    for segment in log.segments:
+        part = slice_of(segment, log.segments.file_size, start, stop, end_offset)
+        if part is None:
+            continue
+        if at < part.start:
+            yield lost_segments(at, part.start, before, segment.path)
+        yield from scan_slice(log.source(segment), part, sizer)
+        at, before = part.stop, part
+    if at < stop:
+        yield lost_segments(at, stop, before, log.uri)
+
+
+def scan_frames(
+    log: ReadableLog,
+    start: int,
+    stop: int,
+    end_offset: int | None = None,
+    *,
+    on_gap: Callable[[Gap], object],
+    sizer: BatchSizer | None = None,
+) -> Iterator[RecordFrames]:
+    """Yield the frames of a range (see `scan_log`); gaps go to ``on_gap`` as they come."""
+    for part in scan_log(log, start, stop, end_offset, sizer=sizer):
+        if isinstance(part, Gap):
+            on_gap(part)
+        else:
+            yield part
+
+
+def frames_of(log: ReadableLog, starts: npt.NDArray[np.int64]) -> Iterator[RecordFrames]:
+    """Yield the frames of records of which it is known where they start (ascending)."""
+    size = log.segments.file_size
+    for segment in log.segments:
+        end = segment.from_offset + size
+        low, high = np.searchsorted(starts, (segment.from_offset, end)).tolist()
+        for first in range(low, high, _KNOWN_ROWS):
+            yield log.frames_at(segment, starts[first : min(first + _KNOWN_ROWS, high)], end)

@@ -14,7 +14,7 @@ import numpy as np
 from store_core.codec.message_codec import encode_blank
 from store_core.codec.record_encoder import EncodedRecords, patch_record
 from store_core.errors import StoreWriteError
-from store_core.layout.message import BLANK_RECORD_BYTES
+from store_core.layout import BLANK_RECORD_BYTES
 
 if TYPE_CHECKING:
     from typing import Union

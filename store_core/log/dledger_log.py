@@ -10,9 +10,10 @@ import numpy as np
 
 from store_core.codec.dledger_entries import entry_headers, headers_ok
 from store_core.errors import StoreKindError
-from store_core.layout.dledger import DLEDGER_CHECKPOINT_FILE, DLEDGER_DATA_DIR
+from store_core.layout import DLEDGER_CHECKPOINT_FILE, DLEDGER_DATA_DIR
+from store_core.log.commit_log import scan_frames
 from store_core.log.log_end import LogEnd
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.log_scan import skip_gap
 
 if TYPE_CHECKING:
     from typing import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.segment_list import Segment
     from store_core.files.store_directory import StoreDirectory
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
 
 _NODE = re.compile(r"dledger-.+")
 _COMMITTED = re.compile(rb"^committedIndex\s*=\s*(-?[0-9]{1,19})\s*$", re.MULTILINE)

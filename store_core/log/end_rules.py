@@ -41,13 +41,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from store_core.log.log_scan import BatchSizer, scan_frames, skip_gap
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import BatchSizer, skip_gap
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
 
 ZEROS = "only zeros follow"
 CONFIRMED = "it follows the record that the checkpoint confirms as the last"

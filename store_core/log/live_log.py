@@ -9,7 +9,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from store_core.errors import StoreReadError
 from store_core.files.byte_source import ByteSource
 from store_core.files.segment_list import Segment
-from store_core.log.readable_log import ReadableLog
+from store_core.log.commit_log import ReadableLog
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from store_core.files.mapped_file import MappedFile
+    from store_core.files.mapped_file import MappedFile, RefCountedMap
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.files.ref_counted_map import RefCountedMap
 
 
 class HeldByteSource(ByteSource):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from store_core.codec.crc32 import first_invalid
 from store_core.codec.dledger_entries import entry_headers, first_older, headers_ok
-from store_core.codec.record_crcs import first_invalid
 from store_core.codec.record_frames import RecordFrames
 from store_core.files.byte_source import first_nonzero, last_nonzero
 from store_core.log.end_rules import (

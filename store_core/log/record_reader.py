@@ -10,8 +10,8 @@ from store_core.message import message_from_record, messages_from_record
 
 if TYPE_CHECKING:
     from store_core.codec.message_codec import StoredRecord
-    from store_core.log.readable_log import ReadableLog
-    from store_core.log.segment_records import SegmentRecords
+    from store_core.log.commit_log import ReadableLog
+    from store_core.log.log_scan import SegmentRecords
     from store_core.message import Message
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.codec.java_string import java_integer
-from store_core.layout.message import (
+from store_core.layout import (
     INNER_BATCH_FLAG,
     LMQ_PREFIX,
     MAX_PROPERTIES_BYTES,

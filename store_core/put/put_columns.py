@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa
-from store_core.codec.gather import binary_parts
+from store_core.arrow import binary_parts, pa
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.record_encoder import column_without_stored_crc, reserve_property_crc
-from store_core.layout.message import (
+from store_core.layout import (
     CRC32_PROPERTY_BYTES,
     HEADER_IPV4,
     HEADERS,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import CommitLogAppender
     from store_core.put.timer_rules import TimerRules
-    from store_core.queue.queue_offset_table import QueueOffsetTable
+    from store_core.queue.consume_queue_store import QueueOffsetTable
 
 logger = logging.getLogger(__name__)
 _NOT_BUSY_FROM_MS = 10_000_000  # RocketMQ's: a clock that was set is no full page cache

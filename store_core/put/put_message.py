@@ -14,7 +14,7 @@ import numpy as np
 from store_core.codec.record_encoder import EncodedRecords, reserve_property_crc
 from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
-from store_core.layout.message import (
+from store_core.layout import (
     HEADERS,
     INNER_BATCH_FLAG,
     INNER_ITEM,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
     from store_core.message import Message
     from store_core.put.timer_rules import TimerRules
-    from store_core.queue.queue_offset_table import QueueOffsetTable
+    from store_core.queue.consume_queue_store import QueueOffsetTable
 
 _APPENDED = AppendMessageStatus.PUT_OK
 _BODY_CRC_AT = HEADERS[False, False].at("body_crc")

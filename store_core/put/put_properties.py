@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import any_row_holds
+from store_core.arrow import any_row_holds, pa, pc
 from store_core.codec.java_string import java_integer, java_split
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.property_columns import PropertyColumns
 from store_core.codec.record_encoder import without_stored_crc
-from store_core.layout.message import (
+from store_core.layout import (
     LMQ_PREFIX,
     NAME_VALUE_SEPARATOR,
     PROPERTY_DELAY,

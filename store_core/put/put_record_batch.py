@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import pa
-from store_core.codec.gather import replace_rows
+from store_core.arrow import pa, replace_rows
 from store_core.codec.record_encoder import encode_records
 from store_core.errors import StoreWriteError
-from store_core.layout.message import INNER_BATCH_FLAG, PROPERTY_INNER_BASE
+from store_core.layout import INNER_BATCH_FLAG, PROPERTY_INNER_BASE
 from store_core.put.put_checks import Refusal
 from store_core.put.put_columns import PutColumns, put_columns, uniform_batch
 from store_core.put.put_context import append_failure
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import RecordBatch
     from store_core.put.put_context import PutContext
-    from store_core.queue.queue_offset_table import Queue
+    from store_core.queue.consume_queue_store import Queue
 
     Int64s = npt.NDArray[np.int64]
 

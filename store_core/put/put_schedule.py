@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import any_row_holds, binary_parts, replace_rows
+from store_core.arrow import any_row_holds, binary_parts, pa, pc, replace_rows
 from store_core.codec.java_hash_map import hash_map_string, hash_map_strings
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.property_columns import PropertyColumns
-from store_core.layout.message import (
+from store_core.layout import (
     NAME_VALUE_SEPARATOR,
     NOT_QUEUED_BIT,
     PROPERTY_DELAY,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.codec.crc32 import crc32
 from store_core.codec.message_id import parse_host
-from store_core.layout.message import (
+from store_core.layout import (
     BORNHOST_V6_FLAG,
     HEADERS,
     IPV4_HOST_BYTES,

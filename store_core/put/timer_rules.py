@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import java_integer
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import (
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import (
     NOT_QUEUED_BIT,
     PROPERTY_DELAY,
     PROPERTY_REAL_QID,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.errors import CorruptRecordError
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from store_core.queue.consume_queue import FILES_RECOVERED
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.errors import StoreReadError
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import (
     max_queue_offset,
     min_queue_offset,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from store_core.files.segment_list import Segment, SegmentList
     from store_core.files.store_directory import StoreDirectory
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles
 

@@ -20,14 +20,13 @@ import numpy as np
 from store_core.codec.record_frames import are_of_topic
 from store_core.errors import FileVanishedError, StoreFormatError, StoreReadError
 from store_core.files.segment_list import Segment
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.layout.store_paths import (
+from store_core.layout import (
+    BATCH_CQ_UNIT,
     COMPACTION_DIR,
     COMPACTION_LOG_DIR,
     COMPACTION_QUEUE_DIR,
 )
-from store_core.log.log_scan import Gap
-from store_core.log.segment_records import SegmentRecords
+from store_core.log.log_scan import Gap, SegmentRecords
 from store_core.queue.batch_consume_queue import (
     NATIVE_BATCH_CQ_UNIT,
     is_valid,

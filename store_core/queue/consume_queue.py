@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 
 from store_core.errors import CorruptRecordError, FileVanishedError
-from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.layout import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.queue_directories import CONSUME_QUEUE
 
 if TYPE_CHECKING:

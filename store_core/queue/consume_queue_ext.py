@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa
-from store_core.codec.gather import binary_parts
+from store_core.arrow import binary_parts, pa
 from store_core.files.segment_list import Segment, SegmentList
-from store_core.layout.consume_queue import (
+from store_core.layout import (
     CQ_EXT_END_BLANK_BYTES,
     CQ_EXT_UNIT,
     CQ_UNIT,

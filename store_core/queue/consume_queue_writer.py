@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 
 from store_core.errors import StoreReadError
-from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.layout import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import FILES_RECOVERED, NATIVE_CQ_UNIT, ConsumeQueue
 from store_core.queue.queue_files import QueueWriter
 from store_core.queue.queue_range import proved_end
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.files.segment_list import Segment
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.queue.consume_queue_ext import ConsumeQueueExtWriter
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_files import QueueFiles

@@ -15,7 +15,7 @@ from store_core.arrow import pa
 from store_core.codec.java_string import java_integer, java_split, string_hash, string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import utf8_column
-from store_core.layout.message import (
+from store_core.layout import (
     LMQ_PREFIX,
     NOT_QUEUED_BIT,
     PROPERTY_DELAY,

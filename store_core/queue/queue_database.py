@@ -16,8 +16,7 @@ import numpy as np
 
 from store_core.codec.java_string import decode_utf8
 from store_core.database.read_only_database import ReadOnlyDatabase
-from store_core.errors import StoreFormatError
-from store_core.layout.rocksdb import (
+from store_core.database.rocksdb_layout import (
     DEFAULT_FAMILY,
     DISPATCHED_TOPIC,
     OFFSET_FAMILY,
@@ -30,6 +29,7 @@ from store_core.layout.rocksdb import (
     unit_key,
     unit_prefix,
 )
+from store_core.errors import StoreFormatError
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT, ConsumeQueue
 
 if TYPE_CHECKING:

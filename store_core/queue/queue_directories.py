@@ -13,11 +13,12 @@ from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUT
 from store_core.config.message_store_config import DEFAULT_SIZES, KEYS
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.segment_list import list_segments
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.store_paths import (
+from store_core.layout import (
     BATCH_CONSUME_QUEUE_DIR,
+    BATCH_CQ_UNIT,
     CONSUME_QUEUE_DIR,
     CONSUME_QUEUE_EXT_DIR,
+    CQ_UNIT,
 )
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from store_core.files.byte_source import first_nonzero
+from store_core.files.byte_source import first_nonzero, open_to_write
 from store_core.files.file_writing import (
     erase,
     flush_directory,
@@ -20,7 +20,6 @@ from store_core.files.file_writing import (
     write_all,
 )
 from store_core.files.mapped_file import OS_PAGE_BYTES
-from store_core.files.regular_file import open_to_write
 from store_core.files.segment_list import Segment, SegmentList
 
 if TYPE_CHECKING:

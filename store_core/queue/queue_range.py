@@ -16,13 +16,12 @@ import numpy as np
 from store_core.codec.java_string import is_name
 from store_core.codec.message_codec import queue_of_record
 from store_core.errors import StoreError
-from store_core.layout.message import LMQ_PREFIX
+from store_core.layout import LMQ_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from store_core.log.commit_log import CommitLog
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import CommitLog, ReadableLog
     from store_core.queue.queue_database import StoredUnits
 
     QueueKey = tuple[str, int]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 
 import numpy as np
 
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT, CQ_UNIT
 from store_core.queue.batch_consume_queue import find_unit, max_queue_offset, min_queue_offset
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_ext import is_ext_address
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.log.record_reader import RecordReader
     from store_core.queue.consume_queue import Units
     from store_core.queue.consume_queue_ext import ExtUnits

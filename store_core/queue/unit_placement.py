@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.layout.consume_queue import CQ_UNIT, EXT_ADDRESS_BASE
-from store_core.layout.message import MIN_RECORD_BYTES
+from store_core.layout import CQ_UNIT, EXT_ADDRESS_BASE, MIN_RECORD_BYTES
 from store_core.queue.consume_queue_ext import is_ext_address
 
 if TYPE_CHECKING:

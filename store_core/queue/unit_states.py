@@ -8,7 +8,7 @@ import numpy as np
 
 from store_core.codec.java_string import is_name
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.layout.message import MIN_RECORD_BYTES
+from store_core.layout import MIN_RECORD_BYTES
 from store_core.log.end_rules import DISPATCHED, LACKING, NO_UNIT, REPLACED, UNKNOWN
 from store_core.queue.dispatch_request import DispatchDecoder
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.codec.record_frames import RecordFrames
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.queue.dispatch_request import DispatchRequests
     from store_core.queue.queue_database import StoredUnits
 

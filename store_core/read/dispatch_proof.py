@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.log.readable_log import begins_by
+from store_core.log.commit_log import begins_by
 from store_core.queue.dispatch_request import ROUND_BYTES
 from store_core.staged_commit.staging import open_intents
 from store_core.state.store_state import StoreState

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.codec.inner_columns import holds_inner_batch
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import NOT_QUEUED_BIT
-from store_core.ranges import merged_ranges
+from store_core.codec.message_codec import string_to_properties
+from store_core.codec.record_frames import holds_inner_batch
+from store_core.files.segment_list import merged_ranges
+from store_core.layout import NOT_QUEUED_BIT
 from store_core.read.find_offsets import KeyOffsets, OffsetSearch, TopicKeys
 from store_core.read.key_match import (
     NotIndexedError,

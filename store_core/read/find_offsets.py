@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts
-from store_core.codec.inner_columns import holds_inner_batch
+from store_core.arrow import binary_parts, pa, pc
 from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.record_frames import holds_inner_batch
+from store_core.files.segment_list import merged_ranges
 from store_core.index.index_entries import index_entries, topic_key_hashes
-from store_core.layout.message import (
+from store_core.layout import (
     KEY_SEPARATOR,
     MAX_PROPERTIES_BYTES,
     NOT_QUEUED_BIT,
 )
-from store_core.ranges import merged_ranges
 from store_core.read.key_match import (
     NotIndexedError,
     frames_in,

@@ -13,12 +13,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from store_core.arrow import pa, pc
 from store_core.codec.java_string import string_hashes
-from store_core.codec.properties import split_keys
+from store_core.codec.message_codec import split_keys
 from store_core.codec.property_columns import words_column
 from store_core.errors import StoreConfigError, StoreError
 from store_core.index.index_file import key_hashes
-from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
-from store_core.log.log_scan import BatchSizer, refuse_gap, scan_frames
+from store_core.layout import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import BatchSizer, refuse_gap
 from store_core.state.store_state import StoreState
 
 if TYPE_CHECKING:

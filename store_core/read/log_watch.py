@@ -8,15 +8,15 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from store_core.errors import StoreReadError
-from store_core.layout.store_paths import ABORT_FILE, CHECKPOINT_FILE
-from store_core.log.commit_log import commit_log_directories
+from store_core.layout import ABORT_FILE, CHECKPOINT_FILE
+from store_core.log.commit_log import commit_log_directories, scan_frames
 from store_core.log.dledger_log import dledger_directories
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.log_scan import skip_gap
 
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.read.readable_store import ReadableStore
 
 _HEAD_BYTES = 64

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from store_core.config.config_files import TopicConfig
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.index.live_index import LiveIndex, PinnedIndex
+    from store_core.index.index_file_set import LiveIndex, PinnedIndex
     from store_core.queue.consume_queue_ext import ExtUnits
     from store_core.queue.consume_queue_store import ConsumeQueueStore
     from store_core.queue.readable_queue import ReadableQueue

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

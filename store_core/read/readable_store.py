@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from store_core.config.config_files import TopicConfig
     from store_core.index.index_queries import IndexQueries
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.log.record_reader import RecordReader
     from store_core.queue.readable_queue import ReadableQueue
     from store_core.state.checkpoint import StoreCheckpoint

@@ -15,19 +15,17 @@ import numpy as np
 
 from store_core.errors import FileVanishedError, StoreFormatError
 from store_core.files.segment_list import list_segments
-from store_core.layout.store_paths import (
+from store_core.layout import (
     CONFIG_DIR,
+    TIMER_CHECKPOINT,
     TIMER_CHECKPOINT_FILE,
     TIMER_LOG_DIR,
-    TIMER_WHEEL_FILE,
-    wheel_snapshot,
-)
-from store_core.layout.timer import (
-    TIMER_CHECKPOINT,
     TIMER_LOG_UNIT,
     TIMER_MAGIC_BITS,
     TIMER_SLOT,
+    TIMER_WHEEL_FILE,
     TIMER_WHEEL_SLOTS,
+    wheel_snapshot,
 )
 
 if TYPE_CHECKING:

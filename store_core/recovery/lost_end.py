@@ -29,9 +29,9 @@ import numpy as np
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
 from store_core.files.byte_source import first_nonzero
 from store_core.index.index_file import read_index_header
-from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import INDEX_DIR
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import INDEX_DIR, LMQ_PREFIX
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, list_consume_queues
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
+    from store_core.log.commit_log import ReadableLog
     from store_core.log.end_rules import Failure
-    from store_core.log.readable_log import ReadableLog
     from store_core.queue.queue_database import QueueDatabase
 
     QueueKey = tuple[str, int]

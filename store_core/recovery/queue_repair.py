@@ -11,9 +11,9 @@ import numpy as np
 from store_core.codec.java_string import is_name
 from store_core.config.config_files import is_deleted_topic, load_consumer_offsets, load_topics
 from store_core.errors import CorruptRecordError, StoreError, StoreReadError
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.message import LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import CQ_UNIT, LMQ_PREFIX, PROPERTY_INNER_MULTI_DISPATCH
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.queue.unit_placement import count_misplaced, first_queue_offset, first_torn_unit
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from store_core.codec.record_frames import RecordFrames
     from store_core.files.store_directory import StoreDirectory
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.queue.consume_queue_writer import ConsumeQueueWriter
     from store_core.queue.dispatch_request import DispatchRequests

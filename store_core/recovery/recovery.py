@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Callable
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.files.byte_source import open_to_read
 from store_core.files.file_writing import flush_directory, make_directory, sync_data, write_error
-from store_core.files.regular_file import open_to_read
-from store_core.layout.store_paths import CHECKPOINT_FILE
+from store_core.layout import CHECKPOINT_FILE
 from store_core.queue.queue_range import points_at_record
 from store_core.queue.unit_states import QueueUnitStates, bytes_of, unit_blocks
 from store_core.recovery.lost_end import find_lost_end
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.files.mapped_file_queue import MappedFileQueue
+    from store_core.log.commit_log import ReadableLog
     from store_core.log.end_rules import Failure
-    from store_core.log.readable_log import ReadableLog
     from store_core.queue.consume_queue_store import AnyQueueWriter, QueueKey
     from store_core.queue.unit_states import AnyUnits
     from store_core.recovery.lost_end import LostEnd

@@ -13,13 +13,11 @@ import numpy as np
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_entries import index_entries
-from store_core.index.index_file import IndexFile
+from store_core.index.index_file import IndexFile, is_whole
 from store_core.index.index_file_set import RecoveredLog, flushed_files, names_and_sizes
-from store_core.index.index_sizes import is_whole
 from store_core.index.index_writer import seconds_since
-from store_core.layout.message import NOT_QUEUED_BIT
-from store_core.layout.store_paths import INDEX_DIR
-from store_core.log.log_scan import frames_of
+from store_core.layout import INDEX_DIR, NOT_QUEUED_BIT
+from store_core.log.commit_log import frames_of
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.recovery.queue_repair import count_missing, own_units, put_again, unproved_records
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory
     from store_core.index.index_dispatcher import IndexDispatcher
     from store_core.index.index_entries import IndexEntries
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.progress import Progress
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
     from store_core.recovery.lost_end import EndWitness

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from store_core.codec.record_crcs import first_invalid
+from store_core.codec.crc32 import first_invalid
 from store_core.codec.record_frames import RecordFrames, walk_records
 from store_core.errors import LogDamageError
 from store_core.files.byte_source import last_nonzero
 from store_core.files.mapped_file import HEAD_BYTES
+from store_core.log.commit_log import begins_by, scan_frames
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
@@ -26,14 +27,13 @@ from store_core.log.end_rules import (
     Failure,
     reason_for_end,
 )
-from store_core.log.log_scan import scan_frames, skip_gap
-from store_core.log.readable_log import begins_by
+from store_core.log.log_scan import skip_gap
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from store_core.files.segment_list import Segment
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.recovery.lost_end import LostEnd
     from store_core.state.checkpoint import StoreCheckpoint
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import LogDamageError, StoreConfigError, StoreFormatError
+from store_core.files.byte_source import open_to_read
 from store_core.files.file_writing import (
     make_directory,
     remove_tree,
@@ -21,11 +22,10 @@ from store_core.files.file_writing import (
     write_error,
     write_errors,
 )
-from store_core.files.regular_file import open_to_read
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.index_entries import with_tag_index
-from store_core.layout.store_paths import (
+from store_core.layout import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_DIR,
     INDEX_DIR,
@@ -47,11 +47,11 @@ from store_core.recovery.queue_repair import lost_queues
 from store_core.recovery.recovery import LogRecovery, RecoveryParts, recover_log
 from store_core.recovery.recovery_dispatch import index_keys
 from store_core.recovery.recovery_plan import Loss
-from store_core.staged_commit.crash_points import CrashPoints
-from store_core.staged_commit.resolve_open_jobs import resolve_open_jobs, uncommitted_offset
+from store_core.staged_commit.resolve_open_jobs import resolve_open_jobs
+from store_core.staged_commit.staging import CrashPoints, uncommitted_offset
 from store_core.state.checkpoint import CheckpointFile, StoreCheckpoint, load_checkpoint
-from store_core.state.store_kind import require_writable
 from store_core.state.store_lock import StoreLock
+from store_core.state.store_state import require_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

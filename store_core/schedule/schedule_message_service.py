@@ -18,7 +18,7 @@ from store_core.delivered_rows import DeliveredRows, delivered_rows
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout import SCHEDULE_TOPIC
 from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.queue_records import frames_of_units, units_together

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreConfigError
-from store_core.index.live_index import LiveIndex
-from store_core.layout.store_paths import CONSUME_QUEUE_DIR
+from store_core.index.index_file_set import LiveIndex
+from store_core.layout import CONSUME_QUEUE_DIR
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
-from store_core.queue.queue_offset_table import QueueOffsetTable
+from store_core.queue.consume_queue_store import QueueOffsetTable
 from store_core.read.pinned_store import PinnedStore
 from store_core.results import PutMessageStatus
 from store_core.services.allocate_mapped_file import AllocateMappedFileService, TransientStorePool

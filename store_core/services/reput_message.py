@@ -15,7 +15,7 @@ import numpy as np
 
 from store_core.codec.record_frames import RecordFrames, is_record, magic_code_hits, walk_records
 from store_core.errors import StoreConfigError, StoreFormatError, StoreWriteError
-from store_core.layout.message import (
+from store_core.layout import (
     COMMIT_LOG_OFFSET_AT,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,

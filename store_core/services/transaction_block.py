@@ -10,9 +10,9 @@ import logging
 from copy import copy
 from typing import TYPE_CHECKING, Protocol
 
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.errors import StoreError, TransactionError
-from store_core.layout.message import PROPERTY_UNIQ_KEY
+from store_core.layout import PROPERTY_UNIQ_KEY
 from store_core.put.put_checks import message_refusal, topic_facts
 from store_core.results import PutMessageResult
 from store_core.topics import PRODUCER_GROUP

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.log.log_scan import Gap, scan_frames, scan_log, skip_gap
-from store_core.log.readable_log import begins_by
+from store_core.log.commit_log import begins_by, scan_frames, scan_log
+from store_core.log.log_scan import Gap, skip_gap
 from store_core.queue.dispatch_request import ROUND_BYTES, DispatchDecoder
 from store_core.state.store_state import StoreState
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import FileVanishedError
 from store_core.files.store_directory import StoreDirectory
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.read.log_watch import LogWatch
 from store_core.read.store_queries import StoreQueries
 from store_core.snapshot.batch_end import dispatched_end
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.state.store_kind import require_queue_files
-from store_core.state.store_state import StoreState
+from store_core.state.store_state import StoreState, require_queue_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

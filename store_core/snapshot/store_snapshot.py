@@ -18,13 +18,13 @@ from store_core.errors import (
 )
 from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_queries import IndexService
-from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import (
+from store_core.layout import (
     ABORT_FILE,
     CHECKPOINT_FILE,
     CONFIG_DIR,
     CONSUME_QUEUE_DIR,
     INDEX_DIR,
+    LMQ_PREFIX,
 )
 from store_core.log.commit_log import CommitLog, commit_log_directories
 from store_core.log.dledger_log import committed_end, dledger_directories
@@ -46,11 +46,17 @@ from store_core.queue.unit_states import QueueUnitStates
 from store_core.read.dispatch_proof import proved_dispatch
 from store_core.read.store_queries import StoreQueries
 from store_core.recovery.lost_end import find_lost_end
-from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
-from store_core.staged_commit.staging import STAGING_DIRECTORY
+from store_core.staged_commit.staging import STAGING_DIRECTORY, uncommitted_offset
 from store_core.state.checkpoint import StoreCheckpoint, load_checkpoint
-from store_core.state.store_kind import StoreKind, has_dledger_log, queue_database, store_kind
-from store_core.state.store_state import StoreState, store_state, written_by_5x
+from store_core.state.store_state import (
+    StoreKind,
+    StoreState,
+    has_dledger_log,
+    queue_database,
+    store_kind,
+    store_state,
+    written_by_5x,
+)
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from store_core.codec.record_encoder import EncodedRecords
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, write_error
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_PREFIX
 from store_core.staged_commit.staged_part import read_blocks
 from store_core.staged_commit.staged_records import Run, StagedRecordsReader, place
 from store_core.staged_commit.staging import (
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from store_core.staged_commit.crash_points import CrashPoints
     from store_core.staged_commit.staged_part import StagedBlock, StagedChunk, StagedPart
+    from store_core.staged_commit.staging import CrashPoints
 
     Int64s = npt.NDArray[np.int64]
     Queue = tuple[str, int]

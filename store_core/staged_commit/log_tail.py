@@ -21,12 +21,12 @@ from store_core.files.file_writing import (
     write_errors,
 )
 from store_core.files.mapped_file import MappedFile
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.layout import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.staged_commit.crash_points import CrashPoints
+    from store_core.staged_commit.staging import CrashPoints
 
 HELD_BYTES = RECORD_PREFIX.size
 _LENGTH_BYTES = 4

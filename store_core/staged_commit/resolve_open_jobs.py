@@ -7,13 +7,10 @@ import os
 import zlib
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from store_core.errors import StoreError
+from store_core.files.byte_source import open_to_write
 from store_core.files.file_writing import write_error
-from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory, local_path
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.staged_commit.job import Ledger
 from store_core.staged_commit.staging import (
     INTENT_FILE,
@@ -29,40 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store_core.files.mapped_file_queue import MappedFileQueue
-    from store_core.log.readable_log import ReadableLog
-    from store_core.staged_commit.crash_points import CrashPoints
-    from store_core.staged_commit.staging import Commit
+    from store_core.staged_commit.staging import Commit, CrashPoints
 
 logger = logging.getLogger(__name__)
-
-
-def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
-    """Return where the log ends because a job got no further than its eight bytes; None: nowhere.
-
-    Readable records may lie after, of that job: they are no part of the log. Whoever opens the
-    store to write erases them before recovery, which would take them for records after damage.
-    """
-    offsets = [c.start_offset for c in open_intents(store).values() if is_unfinished(log, c)]
-    return min(offsets, default=None)
-
-
-def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
-    """Return whether the job's eight bytes are missing, or torn, and nothing came in its place.
-
-    Another record there, or one that was damaged since, is none of ours.
-    """
-    segment = log.segments.find(commit.start_offset)
-    if segment is None:
-        return False
-    at = commit.start_offset - segment.from_offset
-    records = log.records(segment, segment.from_offset + log.segments.file_size)
-    wanted = np.frombuffer(bytes.fromhex(commit.first_bytes), np.uint8)
-    found = records.bytes_at(at, len(wanted))
-    if len(found) < len(wanted) or not ((found == 0) | (found == wanted)).all():
-        return False
-    if RECORD_PREFIX.unpack(wanted).magic_code == BLANK_MAGIC_CODE:
-        return bool((found != wanted).any())
-    return not records.is_record(at)
 
 
 def resolve_open_jobs(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:

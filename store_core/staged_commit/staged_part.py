@@ -15,8 +15,7 @@ import numpy as np
 
 from store_core.arrow import pa
 from store_core.errors import StoreFormatError, StoreWriteError
-from store_core.files.byte_source import read_error
-from store_core.files.regular_file import check_regular, open_to_read
+from store_core.files.byte_source import check_regular, open_to_read, read_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

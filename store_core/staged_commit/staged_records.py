@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store_core.errors import StoreFormatError, StoreReadError
+from store_core.files.byte_source import open_to_read
 from store_core.files.file_writing import sync_data, write_all, write_error
-from store_core.files.regular_file import open_to_read
-from store_core.layout.message import BLANK_RECORD_BYTES
+from store_core.layout import BLANK_RECORD_BYTES
 from store_core.staged_commit.staged_part import OTHER_BYTES, StagedChunk, checksum, records_path
 
 if TYPE_CHECKING:

@@ -14,15 +14,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
+import numpy as np
+
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
-from store_core.files.byte_source import read_error
-from store_core.files.file_writing import make_directory, write_error
+from store_core.files.byte_source import open_to_write, read_error
+from store_core.files.file_writing import (
+    flush_directory,
+    make_directory,
+    sync_data,
+    write_all,
+    write_error,
+)
 from store_core.files.store_directory import StoreDirectory
+from store_core.layout import BLANK_MAGIC_CODE, RECORD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from store_core.staged_commit.crash_points import CrashPoints
+    from store_core.log.commit_log import ReadableLog
 
 STAGING_DIRECTORY = "_staging"
 INTENT_FILE = "intent.json"
@@ -34,6 +43,7 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FORMAT = 1
 _EIGHT_BYTES = re.compile(r"[0-9a-f]{16}")
 _SHOWN = 60
+Hook = Callable[[str], None]
 
 
 def make_staging(root: str) -> str:
@@ -324,3 +334,105 @@ def open_intents(store: StoreDirectory) -> dict[str, Commit]:
     """Return the journals of commits that did not end, by directory of the job."""
     found = {path: read_intent(path, store) for path in job_directories(store)}
     return {path: commit for path, commit in found.items() if commit is not None}
+
+
+def no_hook(name: str) -> None:
+    """Let a step pass."""
+
+
+class CrashPoints:
+    """Does file operations, and calls a hook before and after each.
+
+    Parameters
+    ----------
+    hook
+        Gets ``before <name>`` and ``after <name>``; whatever it raises goes up.
+    """
+
+    def __init__(self, hook: Hook = no_hook, *, sync: bool = True) -> None:
+        self._hook, self.is_sync = hook, sync
+
+    def run(self, name: str, action: Callable[..., Any], *arguments: Any) -> Any:
+        """Do one step and return its result."""
+        self._hook("before " + name)
+        result = action(*arguments)
+        self._hook("after " + name)
+        return result
+
+    def write(self, name: str, fd: int, at: int, data: memoryview) -> None:
+        """Write bytes at a position of a file."""
+        self.run(name, write_all, fd, at, data)
+
+    def sync(self, name: str, fd: int) -> None:
+        """Force a file to the disk."""
+        if self.is_sync:
+            self.run(name, sync_data, fd)
+
+    def sync_directory(self, name: str, path: str) -> None:
+        """Force the names in a directory to the disk."""
+        if self.is_sync:
+            self.run(name, flush_directory, path)
+
+    def replace_file(self, name: str, path: str, data: bytes) -> None:
+        """Put a small file in place, whole or not at all; a link there is replaced, not followed.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be written.
+        """
+        temporary = path + ".tmp"
+        try:
+            fd = open_to_write(temporary, os.O_CREAT | os.O_TRUNC)
+            try:
+                self.write(name + " content", fd, 0, memoryview(data))
+                self.sync(name + " content sync", fd)
+            finally:
+                os.close(fd)
+            self.run(name + " rename", os.replace, temporary, path)
+            self.sync_directory(name + " directory sync", os.path.dirname(path))
+        except OSError as err:
+            raise write_error(err, path) from err
+
+    def remove_file(self, name: str, path: str) -> None:
+        """Delete a file and force that to the disk.
+
+        Raises
+        ------
+        StoreWriteError
+            It cannot be deleted.
+        """
+        try:
+            self.run(name, os.unlink, path)
+            self.sync_directory(name + " directory sync", os.path.dirname(path))
+        except OSError as err:
+            raise write_error(err, path) from err
+
+
+def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
+    """Return where the log ends because a job got no further than its eight bytes; None: nowhere.
+
+    Readable records may lie after, of that job: they are no part of the log. Whoever opens the
+    store to write erases them before recovery, which would take them for records after damage.
+    """
+    offsets = [c.start_offset for c in open_intents(store).values() if is_unfinished(log, c)]
+    return min(offsets, default=None)
+
+
+def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
+    """Return whether the job's eight bytes are missing, or torn, and nothing came in its place.
+
+    Another record there, or one that was damaged since, is none of ours.
+    """
+    segment = log.segments.find(commit.start_offset)
+    if segment is None:
+        return False
+    at = commit.start_offset - segment.from_offset
+    records = log.records(segment, segment.from_offset + log.segments.file_size)
+    wanted = np.frombuffer(bytes.fromhex(commit.first_bytes), np.uint8)
+    found = records.bytes_at(at, len(wanted))
+    if len(found) < len(wanted) or not ((found == 0) | (found == wanted)).all():
+        return False
+    if RECORD_PREFIX.unpack(wanted).magic_code == BLANK_MAGIC_CODE:
+        return bool((found != wanted).any())
+    return not records.is_record(at)

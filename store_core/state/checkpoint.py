@@ -9,8 +9,7 @@ from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 from store_core.files.file_writing import RewrittenFile
-from store_core.layout.checkpoint import CHECKPOINT, CHECKPOINT_FILE_BYTES
-from store_core.layout.store_paths import CHECKPOINT_FILE
+from store_core.layout import CHECKPOINT, CHECKPOINT_FILE, CHECKPOINT_FILE_BYTES
 
 if TYPE_CHECKING:
     from store_core.files.store_directory import StoreDirectory

@@ -12,7 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from store_core.errors import StoreLockedError, StoreWriteError
-from store_core.files.byte_source import read_error
+from store_core.files.byte_source import (
+    open_to_read,
+    open_to_write,
+    read_error,
+    refuse_link,
+    refuse_other_names,
+)
 from store_core.files.file_writing import (
     flush_directory,
     make_directory,
@@ -20,14 +26,8 @@ from store_core.files.file_writing import (
     write_all,
     write_error,
 )
-from store_core.files.regular_file import (
-    open_to_read,
-    open_to_write,
-    refuse_link,
-    refuse_other_names,
-)
 from store_core.files.store_directory import local_path
-from store_core.layout.store_paths import (
+from store_core.layout import (
     ABORT_FILE,
     CHECKPOINT_FILE,
     COMMIT_LOG_DIR,

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store_core.files.regular_file import open_to_read
-from store_core.layout.store_paths import ABORT_BACKUP_FILE, ABORT_FILE, LOCK_FILE
+from store_core.config.config_database import config_databases
+from store_core.database.read_only_database import (
+    DATABASE_PACKAGE,
+    database_path,
+    databases_are_readable,
+)
+from store_core.errors import StoreKindError
+from store_core.files.byte_source import open_to_read
+from store_core.layout import (
+    ABORT_BACKUP_FILE,
+    ABORT_FILE,
+    COMPACTION_DIR,
+    COMPACTION_LOG_DIR,
+    COMPACTION_QUEUE_DIR,
+    CONFIG_DIR,
+    CONSUME_QUEUE_DIR,
+    INDEX_DIR,
+    LOCK_FILE,
+    ROCKSDB_CONSUME_QUEUE_DIR,
+    ROCKSDB_STORE_DIR,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from store_core.files.store_directory import StoreDirectory
 
 _FileKey = tuple[int, int]
 _locked: dict[_FileKey, int] = {}
 """(device, inode) -> the process that locked it: a forked child has the table, not the locks."""
+_NAMED_TOPICS = 5
+_INSTALL = f"install the Python package {DATABASE_PACKAGE!r} (extra rocksdb)"
+_DLEDGER = re.compile(r"dledger-.+")
+_COMPACTED = (COMPACTION_LOG_DIR, COMPACTION_QUEUE_DIR)
+_QUEUE_DATABASES = (CONSUME_QUEUE_DIR, ROCKSDB_CONSUME_QUEUE_DIR)
+_TIERED = frozenset({"tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"})
 
 
 class StoreState(Enum):
@@ -85,3 +114,178 @@ def is_locked_here(path: str) -> bool:
     except OSError:
         return False
     return _locked.get((found.st_dev, found.st_ino)) == os.getpid()
+
+
+# Read here are the files of ``storeType=default``, and compacted logs where they are asked for. A
+# 5.x broker can keep queues and settings in RocksDB databases (``storeType=defaultRocksDB``), its
+# log in DLedger, and more messages in compacted logs and tiered storage. Seen in stores of real
+# brokers, release 5.3.3.
+@dataclass(frozen=True)
+class StoreKind:
+    """Which parts of a store are kept elsewhere than in log and queue files; empty: none.
+
+    Attributes
+    ----------
+    index_database
+        Path of the RocksDB database that holds the index in place of index files (5.4.0 on); it is
+        not read. Timers and transactions may be all that is in it.
+    """
+
+    queue_database: str = ""
+    config_databases: tuple[str, ...] = ()
+    unread_because: str = _INSTALL
+    dledger_log: str = ""
+    compacted_topics: tuple[str, ...] = ()
+    index_database: str = ""
+    tiered: str = ""
+
+    def notes(self) -> tuple[str, ...]:
+        """Return a sentence for each part that is kept elsewhere."""
+        return (*self.unread(), *self._compacted())
+
+    def _compacted(self) -> tuple[str, ...]:
+        if not self.compacted_topics:
+            return ()
+        names = ", ".join(self.compacted_topics[:_NAMED_TOPICS])
+        rest = len(self.compacted_topics) - _NAMED_TOPICS
+        more = f" and {rest} more" if rest > 0 else ""
+        return (
+            f"consumers of compacted topics ({names}{more}) are given the newest message of each "
+            "key, from compacted logs: access=compaction reads those. Otherwise messages come from "
+            "the commit log, as long as it has them",
+        )
+
+    def unread(self) -> tuple[str, ...]:
+        """Return a sentence for each part that is not read."""
+        found = []
+        if self.queue_database:
+            found.append(
+                f"the queues are in a RocksDB database ({self.queue_database}), which is not read: "
+                f"{self.unread_because}. Messages come from the log"
+            )
+        if self.config_databases:
+            places = ", ".join(self.config_databases)
+            found.append(
+                f"topics, groups and consumer offsets are in RocksDB databases ({places}), "
+                f"which are not read: {self.unread_because}"
+            )
+        if self.index_database:
+            found.append(
+                "there are no index files, and with indexRocksDBEnable the index is in a RocksDB "
+                f"database ({self.index_database}), which is not read: queries by key scan the log"
+            )
+        if self.tiered:
+            found.append(
+                f"the broker moves messages to tiered storage ({self.tiered}), which is not read: "
+                "messages come from the local log, as long as it has them"
+            )
+        return tuple(found)
+
+    def require_queue_files(self, what: str) -> None:
+        """Raise `StoreKindError` where the queues are not in files; ``what`` needs them."""
+        if self.queue_database:
+            raise StoreKindError(
+                "the queues of this store are in a RocksDB database (storeType=defaultRocksDB): "
+                f"{what}: {self.unread_because}. Its messages can be read, and salvaged into a new "
+                "store with queues in files",
+                self.queue_database,
+            )
+
+    def require_config_files(self, what: str) -> None:
+        """Raise `StoreKindError` where settings are not in files; ``what`` needs them."""
+        if self.config_databases:
+            raise StoreKindError(
+                f"topics, groups and consumer offsets of this store are in RocksDB databases: "
+                f"{what}: {self.unread_because}",
+                self.config_databases[0],
+            )
+
+    def require_commit_log(self) -> None:
+        """Raise `StoreKindError` where the log is one of DLedger, which is only read here."""
+        if self.dledger_log:
+            raise StoreKindError(
+                "the log of this store is one of DLedger (enableDLegerCommitLog=true): nothing can "
+                "be written to it here. Its messages can be read, and salvaged into a new store "
+                "with a commit log of its own",
+                self.dledger_log,
+            )
+
+
+def store_kind(directory: StoreDirectory) -> StoreKind:
+    """Return what kind of store a directory holds, by the names in it; opens no file.
+
+    Raises
+    ------
+    StoreReadError
+        A directory cannot be read.
+    """
+    names = {entry.name: entry for entry in directory.list(directory.resolve()) if entry.is_dir}
+    dledger = sorted(name for name in names if _DLEDGER.fullmatch(name))
+    config = directory.list(directory.resolve(CONFIG_DIR)) if CONFIG_DIR in names else []
+    is_unread = not databases_are_readable()
+    return StoreKind(
+        queue_database=queue_database(directory)
+        if is_unread and not names.keys().isdisjoint(_QUEUE_DATABASES)
+        else "",
+        config_databases=config_databases(directory) if is_unread and CONFIG_DIR in names else (),
+        dledger_log=directory.resolve(dledger[0]) if dledger else "",
+        compacted_topics=_compacted_topics(directory) if COMPACTION_DIR in names else (),
+        index_database=_index_database(directory) if ROCKSDB_STORE_DIR in names else "",
+        tiered=next((e.path for e in config if e.name in _TIERED and not e.is_dir), ""),
+    )
+
+
+def has_dledger_log(names: Iterable[str]) -> bool:
+    """Return whether one of the names in a store is that of a DLedger node's files."""
+    return any(_DLEDGER.fullmatch(name) for name in names)
+
+
+def require_writable(directory: StoreDirectory) -> None:
+    """Raise `StoreKindError` where a store has no files that could be appended to or repaired.
+
+    Also settings in a database forbid it: new topics and delivery offsets would stand in files
+    that the broker does not look at.
+    """
+    store_kind(directory).require_commit_log()
+    require_queue_files(directory, "nothing can be written to it here")
+
+
+def require_queue_files(directory: StoreDirectory, what: str) -> None:
+    """Raise `StoreKindError` where the queues are in a database; ``what`` needs files."""
+    path = queue_database(directory)
+    if path:
+        raise StoreKindError(
+            "the queues of this store are in a RocksDB database (storeType=defaultRocksDB): "
+            f"{what}. Its messages can be read, and salvaged into a new store with queues in files",
+            path,
+        )
+
+
+def queue_database(directory: StoreDirectory) -> str:
+    """Return the path of the database that holds a store's queues; empty if there is none.
+
+    A broker of 5.5 with ``useSeparateStorePathForRocksdbCQ`` keeps it beside ``consumequeue``, and
+    refuses to start if it finds one in the other place too.
+    """
+    found = (database_path(directory, name) for name in _QUEUE_DATABASES)
+    return next((path for path in found if path), "")
+
+
+def _index_database(directory: StoreDirectory) -> str:
+    """Return the path of the database that may have the index; each broker from 5.4.0 on has one.
+
+    One that was never used has no tables, and an empty log.
+    """
+    if any(entry.name.isdigit() for entry in directory.list(directory.resolve(INDEX_DIR))):
+        return ""
+    path = directory.resolve(ROCKSDB_STORE_DIR)
+    for entry in directory.list(path):
+        if entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.size):
+            return path
+    return ""
+
+
+def _compacted_topics(directory: StoreDirectory) -> tuple[str, ...]:
+    paths = (directory.resolve(COMPACTION_DIR, name) for name in _COMPACTED)
+    found = {entry.name for path in paths for entry in directory.list(path) if entry.is_dir}
+    return tuple(sorted(found))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.layout.message import PROPERTY_TIMER_DEL_UNIQKEY
+from store_core.layout import PROPERTY_TIMER_DEL_UNIQKEY
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.queue_records import frames_of_units, units_together
 from store_core.timer.timed_rows import (

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, pc
-from store_core.codec.gather import binary_parts
+from store_core.arrow import binary_parts, pa, pc
 from store_core.codec.java_hash_map import hash_map_strings
 from store_core.codec.java_string import java_integer, string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.property_columns import PropertyColumns
 from store_core.codec.record_encoder import column_without_stored_crc
 from store_core.delivered_rows import DeliveredRows, delivered_rows
-from store_core.layout.message import (
+from store_core.layout import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_REAL_TOPIC,
     PROPERTY_SEPARATOR,
@@ -29,8 +28,6 @@ from store_core.layout.message import (
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_KEY,
-)
-from store_core.layout.timer import (
     TIMER_LOG_UNIT,
     TIMER_MAGIC_DEFAULT,
     TIMER_MAGIC_DELETE,

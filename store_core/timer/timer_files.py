@@ -13,17 +13,15 @@ import numpy as np
 
 from store_core.errors import CorruptRecordError
 from store_core.files.file_writing import RewrittenFile
-from store_core.layout.store_paths import (
+from store_core.layout import (
     CONFIG_DIR,
-    TIMER_CHECKPOINT_FILE,
-    TIMER_LOG_DIR,
-    TIMER_WHEEL_FILE,
-)
-from store_core.layout.timer import (
     TIMER_BLANK_SLOTS,
     TIMER_CHECKPOINT,
+    TIMER_CHECKPOINT_FILE,
     TIMER_CHECKPOINT_FILE_BYTES,
+    TIMER_LOG_DIR,
     TIMER_LOG_UNIT,
+    TIMER_WHEEL_FILE,
     TIMER_WHEEL_SLOTS,
 )
 from store_core.queue.readable_queue import SimpleQueue

@@ -13,7 +13,7 @@ import numpy as np
 
 from store_core.errors import StoreFormatError
 from store_core.files.mapped_file_queue import MappedFileQueue
-from store_core.layout.timer import (
+from store_core.layout import (
     TIMER_LOG_BLANK,
     TIMER_LOG_BLANK_MAGIC,
     TIMER_LOG_UNIT,

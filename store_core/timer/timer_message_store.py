@@ -15,7 +15,7 @@ import numpy as np
 from store_core.database.message_database import timers_are_elsewhere
 from store_core.errors import StoreConfigError, StoreKindError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.timer import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
+from store_core.layout import TIMER_MAGIC_DELETE, TIMER_MAGIC_ROLL
 from store_core.read.queue_records import frames_of_units, units_together
 from store_core.read.timer_state import slot_times
 from store_core.services.service_thread import OnePerStore, ServiceThread

@@ -21,12 +21,12 @@ from store_core.files.file_writing import (
     write_all,
     write_errors,
 )
-from store_core.layout.store_paths import wheel_snapshot
-from store_core.layout.timer import (
+from store_core.layout import (
     TIMER_LOG_UNIT,
     TIMER_MAGIC_DELETE,
     TIMER_SLOT,
     TIMER_WHEEL_SLOTS,
+    wheel_snapshot,
 )
 from store_core.read.timer_state import slot_times
 from store_core.timer.timer_log import NO_UNIT

@@ -9,7 +9,7 @@ import numpy as np
 
 from store_core.arrow import pa
 from store_core.codec.java_string import java_integer
-from store_core.layout.message import PROPERTY_DELAY
+from store_core.layout import PROPERTY_DELAY
 from store_core.services.transaction_block import put_commit
 from store_core.topics import HALF_TOPIC, REAL_TOPIC
 from store_core.transaction_forms import TransactionState, commit_batch

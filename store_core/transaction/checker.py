@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.errors import TransactionError
 from store_core.transaction.end_results import CheckResult
 from store_core.transaction.open_halves import HalfPlace, read_ops, read_places

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store_core.arrow import pa, pc
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import (
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import (
     PROPERTY_CRC32,
     PROPERTY_DELAY,
     PROPERTY_TIMER_DELAY_MS,

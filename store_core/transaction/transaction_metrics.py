@@ -18,9 +18,9 @@ from store_core.config.lenient_json import (
     json_number_or_default,
     json_object,
 )
+from store_core.files.byte_source import read_file
 from store_core.files.file_writing import make_directory, write_error
-from store_core.files.regular_file import read_file
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from store_core.config.config_writing import merge_consumer_offsets
 from store_core.errors import StoreClosedError, TransactionError
 from store_core.files.file_writing import replace_file
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import PROPERTY_UNIQ_KEY
+from store_core.layout import PROPERTY_UNIQ_KEY
 from store_core.services.service_thread import RepeatedService
 from store_core.services.transaction_block import not_ended, opened_half, put_commit, put_half
 from store_core.topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP

@@ -10,10 +10,16 @@ from bench.make_store import make_store
 from bench.store_content import key_of, tags_codes, topic_of, unique_key_of
 from store_core.codec.java_string import string_hash
 from store_core.codec.message_codec import decode_message
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.layout import (
+    BLANK_MAGIC_CODE,
+    CHECKPOINT,
+    CQ_UNIT,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    RECORD_PREFIX,
+    index_file_bytes,
+)
 from store_core.message import Message, messages_from_record
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from bench.idle_stream import IdleStream
 from bench.ready_columns import ready_batch
 from bench.ready_source import READY, ReadySource
 from bench.ready_stream import ReadyStream
-from rmqsource.schema import arrow_schema, table_schema
+from rmqsource.schema import table_schema
+from rmqsource.spark_compat import to_arrow_schema
 
 OPTIONS = {"rows": "1000", "partitions": "3", "rowsPerBatch": "64", "bodyBytes": "10"}
 
@@ -30,7 +31,7 @@ def test_each_batch_of_the_ready_stream_is_one_row_with_the_time_it_was_made():
     assert reader.latestOffset(end, None) != end
     (partition,) = reader.partitions(reader.initialOffset(), end)
     (batch,) = reader.read(partition)
-    assert batch.schema == arrow_schema(schema)
+    assert batch.schema == to_arrow_schema(schema)
     assert batch.num_rows == 1
     assert before <= int(batch.column("body")[0].as_py()) <= time.monotonic_ns()
 
@@ -38,7 +39,7 @@ def test_each_batch_of_the_ready_stream_is_one_row_with_the_time_it_was_made():
 def test_a_ready_batch_has_every_column_of_the_table():
     schema = table_schema("messages", "FAILFAST")
     batch = ready_batch(schema, 50, 10)
-    assert batch.schema == arrow_schema(schema)
+    assert batch.schema == to_arrow_schema(schema)
     assert batch.num_rows == 50
     assert {len(body) for body in batch.column("body").to_pylist()} == {10}
     assert batch.column("keys").to_pylist()[0] == ["order500000"]

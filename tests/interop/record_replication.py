@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from store_core.layout.replication import REPORT, TRANSFER_HEADER
+from store_core.layout import REPORT, TRANSFER_HEADER
 from tests.interop import java_cluster
 from tests.interop.java_cluster import RELEASES, free_port
 from tests.interop.replica import JavaReplica

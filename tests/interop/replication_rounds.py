@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from store_core import MessageStoreConfig, StoreSnapshot
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
+from store_core.layout import CQ_UNIT, INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.store_check import check_store
 from tests.cutting_proxy import CuttingProxy, Weather

@@ -9,7 +9,7 @@ from typing import Any
 
 import rmqsource
 from store_core import MessageStoreConfig, StoreSnapshot
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout import SCHEDULE_TOPIC
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import golden
 from tests.interop import broker_messages, java_cluster

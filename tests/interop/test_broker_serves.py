@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import rmqsource
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout import SCHEDULE_TOPIC
 from tests.golden_store import golden
 from tests.interop import java_cluster
 from tests.interop.broker_messages import ROW, Row

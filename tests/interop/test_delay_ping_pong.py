@@ -22,8 +22,8 @@ from store_core import (
     StoreSnapshot,
 )
 from store_core.codec.java_hash_map import hash_map_string
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import SCHEDULE_TOPIC
 from tests.interop import java_cluster
 from tests.interop.java_cluster import Broker, Served
 from tests.interop.served_store import all_messages, assert_sound

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from store_core.layout.dledger import DLEDGER_INDEX_UNIT
+from store_core.layout import DLEDGER_INDEX_UNIT
 from tests.golden_store import tree_state
 from tests.interop.client_node import ClientNode, wait_until
 from tests.interop.java_cluster import RELEASES, free_port

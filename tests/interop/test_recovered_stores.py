@@ -16,8 +16,8 @@ import pytest
 from store_core import Message, MessageStore, StoreLockedError
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.commit_log import CommitLog, scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.recovery.recovery_plan import Loss
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import StoreCheckpoint

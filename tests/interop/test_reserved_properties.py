@@ -19,7 +19,7 @@ from rmqsource.sink.task import stage_part
 from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.codec.java_hash_map import hash_map_string, hash_map_strings
 from store_core.codec.java_string import string_hash
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from tests.interop import java_oracle
 from tests.rmqsource.sink.support import TYPES, batch_of
 from tests.store_core.put.test_put_properties import ODD, raw_properties

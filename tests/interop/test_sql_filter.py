@@ -19,7 +19,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.filter.sql_parser import MAX_NESTING, parse_sql
 from store_core.filter.sql_steps import Search, Step
 from store_core.filter.sql_tokens import SEARCH_WORDS
-from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE
+from store_core.layout import CQ_EXT_UNIT, EXT_ADDRESS_BASE
 from tests.interop import java_cluster, java_oracle
 from tests.interop.java_cluster import Broker
 from tests.store_core.filter.sql_cases import (

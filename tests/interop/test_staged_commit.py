@@ -15,7 +15,7 @@ from rmqsource.sink.errors import SinkCommitError
 from rmqsource.sink.task import stage_part
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.commit_job import close_committed, open_for_commit
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.staged_commit.staging import CrashPoints
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import golden
 from tests.interop import java_oracle

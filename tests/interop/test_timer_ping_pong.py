@@ -15,8 +15,8 @@ from rmqsource.scan.store_versions import open_snapshots
 from store_core import Message, MessageStore, MessageStoreConfig, TimerMessageStore
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import string_hash
-from store_core.codec.properties import string_to_properties
-from store_core.layout.timer import TIMER_MAGIC_DELETE, TIMER_SLOT
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import TIMER_MAGIC_DELETE, TIMER_SLOT
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check.store_check import check_store
 from tests.golden_store import tree_state

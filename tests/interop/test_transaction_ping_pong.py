@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from store_core.layout import TRANSACTION_COMMIT_TYPE
 from store_core.tools.check.store_check import check_store
 from store_core.topics import HALF_TOPIC, OP_TOPIC
 from store_core.transaction.open_halves import find_open_halves

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from store_core import Message, MessageStore, MessageStoreConfig
-from store_core.layout.message import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
+from store_core.layout import INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 
 _SEGMENT_BYTES = (8 << 10, 16 << 10, 32 << 10)
 _UNITS_A_FILE = (10, 25, 100)

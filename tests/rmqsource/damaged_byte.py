@@ -12,18 +12,21 @@ from typing import Any, NamedTuple
 from rmqsource.metadata import METADATA_TABLES, read_metadata
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.errors import StoreError
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
-from store_core.layout.message import (
+from store_core.layout import (
+    BATCH_CQ_UNIT,
+    CHECKPOINT,
+    CQ_UNIT,
     HEADER_IPV4,
+    INDEX_ENTRY,
+    INDEX_HEADER,
     MESSAGE_MAGIC_CODE_V2,
     SYS_FLAG_AT,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
+    RecordLayout,
     header_layout,
+    index_file_bytes,
 )
-from store_core.layout.record_layout import RecordLayout
 from store_core.tools.check import check_store
 from tests.golden_store import GoldenStore
 from tests.rmqsource.reading import parsed, read_rows

@@ -12,10 +12,10 @@ import pyarrow as pa
 from pyspark.sql import datasource
 
 from rmqsource.options.source_options import SourceOptions, parse_options
+from rmqsource.scan.message_batches import ReadRequest
 from rmqsource.scan.message_reader import read_split
 from rmqsource.scan.predicate import ScanPredicate, from_options, with_filters
-from rmqsource.scan.prepared_read import plan_read
-from rmqsource.scan.read_request import ReadRequest
+from rmqsource.scan.read_columns import plan_read
 from rmqsource.scan.splits import StorePlan
 from rmqsource.tables import CORRUPT_RECORD, TABLES
 from tests.golden_store import GoldenStore

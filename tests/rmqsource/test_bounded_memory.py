@@ -12,7 +12,7 @@ import pytest
 
 from rmqsource.errors import DamagedStoreError
 from store_core.codec.compression import deflate
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     COMPRESSION_LEGACY_ZLIB,
     COMPRESSION_LZ4,

@@ -14,7 +14,7 @@ from rmqsource.metadata import METADATA_TABLES, read_metadata
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreKindError
-from store_core.layout.message import COMPRESSED_FLAG
+from store_core.layout import COMPRESSED_FLAG
 from store_core.message_store import MessageStore
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place

@@ -17,13 +17,14 @@ import pytest
 from rmqsource.errors import DataLossError
 from rmqsource.metadata import read_metadata
 from rmqsource.scan.predicate import from_options
-from rmqsource.scan.prepared_read import plan_read
+from rmqsource.scan.read_columns import plan_read
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files import store_directory
 from store_core.files.byte_source import LocalByteSource
+from store_core.log.commit_log import scan_frames
 from store_core.log.live_log import PinnedLog
-from store_core.log.log_scan import refuse_gap, scan_frames
+from store_core.log.log_scan import refuse_gap
 from store_core.read import dispatch_proof
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.store_state import locked_here, unlocked_here

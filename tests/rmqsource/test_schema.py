@@ -16,7 +16,8 @@ from pyspark.sql.types import (
 )
 
 from rmqsource.errors import SourceSchemaError
-from rmqsource.schema import TABLES, arrow_schema, resolve_projection, table_schema
+from rmqsource.schema import TABLES, resolve_projection, table_schema
+from rmqsource.spark_compat import to_arrow_schema
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 MESSAGE_DDL = (
@@ -69,7 +70,7 @@ def test_every_own_schema_resolves_to_itself(table, mode):
     projection = resolve_projection(table, mode, schema)
     assert list(projection.columns) == schema.fieldNames()
     assert projection.spark_schema == schema
-    assert isinstance(arrow_schema(schema), pa.Schema)
+    assert isinstance(to_arrow_schema(schema), pa.Schema)
     assert pickle.loads(pickle.dumps(projection)) == projection
     names = [c.name for c in TABLES[table].columns + TABLES[table].on_demand]
     assert len(set(names)) == len(names)
@@ -92,7 +93,7 @@ def test_projection_keeps_order_and_spelling():
     projection = resolve_projection("messages", "FAILFAST", asked)
     assert projection.columns == ("body", "topic")
     assert projection.spark_schema.fieldNames() == ["BODY", "Topic"]
-    assert arrow_schema(projection.spark_schema) == pa.schema(
+    assert to_arrow_schema(projection.spark_schema) == pa.schema(
         [pa.field("BODY", pa.binary()), pa.field("Topic", pa.string(), nullable=False)]
     )
 

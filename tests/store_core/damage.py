@@ -7,15 +7,16 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from store_core.codec.crc32 import body_crc_failures
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.message_codec import StoredRecord
-from store_core.codec.record_crcs import body_crc_failures
 from store_core.codec.record_frames import RecordFrames
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import header_layout
-from store_core.log.log_scan import BatchSizer, Gap, scan_log
+from store_core.layout import header_layout
+from store_core.log.commit_log import scan_log
+from store_core.log.log_scan import BatchSizer, Gap
 from store_core.queue.queue_range import QueueRange
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.store_factory import StoreFactory

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store_core.index.index_file import key_hash
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from store_core.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 
 Put = tuple  # topic, key, commit log offset, store time (ms)
 

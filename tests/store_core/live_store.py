@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from store_core.codec.message_codec import encode_message
-from store_core.codec.properties import properties_to_bytes
+from store_core.codec.message_codec import encode_message, properties_to_bytes
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.index.index_dispatcher import IndexDispatcher
-from store_core.index.index_file_set import RecoveredLog
-from store_core.index.live_index import LiveIndex
+from store_core.index.index_file_set import LiveIndex, RecoveredLog
+from store_core.log.commit_log import scan_frames
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.live_log import PinnedLog
-from store_core.log.log_scan import refuse_gap, scan_frames
+from store_core.log.log_scan import refuse_gap
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.read.pinned_store import PinnedStore

@@ -13,13 +13,13 @@ from store_core.codec.message_codec import decode_message
 from store_core.codec.message_id import parse_host
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.mapped_file_queue import MappedFileQueue
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.layout import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.message import Message
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
 from store_core.put.timer_rules import TimerRules
-from store_core.queue.queue_offset_table import QueueOffsetTable
+from store_core.queue.consume_queue_store import QueueOffsetTable
 from store_core.results import PutMessageStatus
 
 HOST = bytes([192, 168, 7, 8, 0, 0, 42, 159])

@@ -25,17 +25,18 @@ def recorded_calls(disk: SimulatedDisk) -> Iterator[None]:
     mode, nor maps other than those of segments.
     """
     calls = {name: _recorded(disk, name, getattr(os, name)) for name in _CALLS if hasattr(os, name)}
-    names = SimpleNamespace(
-        mmap=_window_class(disk), ALLOCATIONGRANULARITY=mmap.ALLOCATIONGRANULARITY
-    )
+    constants = {name: getattr(mmap, name) for name in ("ALLOCATIONGRANULARITY", "ACCESS_READ")}
+    names = SimpleNamespace(mmap=_window_class(disk), **constants)
     with mock.patch.multiple(os, **calls), mock.patch.object(mapped_file, "mmap", names):
         yield
 
 
 def _window_class(disk: SimulatedDisk) -> type[mmap.mmap]:
     class Window(mmap.mmap):
-        def __new__(cls, descriptor: int, size: int, *, offset: int = 0) -> Window:
-            window = super().__new__(cls, descriptor, size, offset=offset)
+        def __new__(
+            cls, descriptor: int, size: int, *, offset: int = 0, access: int = mmap.ACCESS_DEFAULT
+        ) -> Window:
+            window = super().__new__(cls, descriptor, size, offset=offset, access=access)
             window.file, window.offset = disk.file_of(descriptor), offset
             return window
 

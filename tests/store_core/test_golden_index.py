@@ -10,7 +10,7 @@ from collections import defaultdict
 import pytest
 
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
-from store_core.layout.message import COMPRESSED_FLAG
+from store_core.layout import COMPRESSED_FLAG
 from tests.golden_store import CLUSTER_NAMES, GOLDEN_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_core.snapshot.golden_snapshot import DUMPED_STORES, keys_by_topic, open_golden
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from store_core.codec.message_batch_codec import message_schema
-from store_core.codec.properties import split_keys
+from store_core.codec.message_codec import split_keys
 from store_core.log.record_reader import RecordReader
 from tests.golden_store import RECOVERED_NAMES, golden
 from tests.store_core.snapshot.golden_snapshot import DUMPED_STORES, open_golden, scanned_columns

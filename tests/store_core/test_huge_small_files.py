@@ -18,7 +18,7 @@ from store_core.config.config_files import (
 from store_core.config.config_writing import merge_topics
 from store_core.config.message_store_config import MessageStoreConfig, load_broker_config
 from store_core.errors import StoreFormatError, StoreReadError
-from store_core.files.regular_file import SMALL_FILE_BYTES
+from store_core.files.byte_source import SMALL_FILE_BYTES
 from store_core.files.store_directory import StoreDirectory
 from store_core.staged_commit.staging import read_json
 from store_core.tools.repair.store_recovery import recover_store

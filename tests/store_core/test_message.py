@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from store_core.codec.compression import CorruptBodyError, deflate
-from store_core.codec.message_codec import decode_message
-from store_core.codec.properties import properties_to_bytes, string_to_properties
+from store_core.codec.message_codec import decode_message, properties_to_bytes, string_to_properties
 from store_core.message import Message, messages_from_record
 
 RECORDS = json.loads((Path(__file__).parent / "codec" / "records_5x.json").read_text())["records"]

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.ranges import merged_ranges
+from store_core.files.segment_list import merged_ranges
 
 RANGES = st.lists(
     st.tuples(st.integers(0, 40), st.integers(1, 8)).map(lambda pair: (pair[0], sum(pair)))

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from store_core.layout.message import (
+from store_core.layout import (
     PROPERTY_DELAY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,

@@ -25,9 +25,7 @@ from store_core.config.data_version import DataVersion
 from store_core.config.message_store_config import KEYS, MessageStoreConfig, as_java_reads
 from store_core.errors import StoreConfigError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import SCHEDULE_TOPIC
-from store_core.layout.store_paths import CONFIG_DIR, TIMER_CHECKPOINT_FILE
-from store_core.layout.timer import TIMER_CHECKPOINT
+from store_core.layout import CONFIG_DIR, SCHEDULE_TOPIC, TIMER_CHECKPOINT, TIMER_CHECKPOINT_FILE
 from store_core.message_store import NO_TRANSIENT_POOL, MessageStore
 from store_core.topics import TIMER_TOPIC
 

@@ -29,7 +29,7 @@ from rmqnet.remoting.headers import (
 from store_core.config.config_files import TopicConfig, config_json, parse_topic_config
 from store_core.config.data_version import DataVersion
 from store_core.config.lenient_json import json_object
-from store_core.layout.message import LMQ_PREFIX
+from store_core.layout import LMQ_PREFIX
 from store_core.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import EndTransactionRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.layout.message import (
+from store_core.layout import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_NOT_TYPE,
     TRANSACTION_ROLLBACK_TYPE,

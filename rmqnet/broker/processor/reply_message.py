@@ -17,7 +17,7 @@ from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import ReplyMessageRequestHeader, SendMessageResponseHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.java_hash_map import hash_map_string
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.message import Message
 
 if TYPE_CHECKING:

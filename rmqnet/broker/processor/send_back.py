@@ -19,7 +19,7 @@ from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import ConsumerSendMsgBackRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.java_hash_map import hash_map_string
-from store_core.layout.message import PROPERTY_DELAY
+from store_core.layout import PROPERTY_DELAY
 from store_core.message import Message
 from store_core.results import PutMessageStatus
 from store_core.topics import DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC

@@ -20,11 +20,11 @@ from rmqnet.remoting.headers import (
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.codec.compression import CorruptBodyError
-from store_core.codec.inner_batch import split_inner_batch
+from store_core.codec.inner_columns import split_inner_batch
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import java_integer
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import (
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import (
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,
     PROPERTY_DELAY,

@@ -12,7 +12,7 @@ from store_core.codec.message_codec import encode_message
 from store_core.codec.message_id import parse_host
 from store_core.errors import StoreConfigError
 from store_core.ha.ha_service import HAService
-from store_core.layout.message import PROPERTY_UNIQ_KEY
+from store_core.layout import PROPERTY_UNIQ_KEY
 from store_core.schedule.schedule_message_service import ScheduleMessageService
 from store_core.timer.timer_message_store import TimerMessageStore
 from store_core.topics import DISCARD_TOPIC, HALF_TOPIC, PRODUCER_GROUP

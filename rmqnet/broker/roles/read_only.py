@@ -13,8 +13,7 @@ from store_core.config.config_files import BATCH_QUEUE_TYPE, QUEUE_TYPE_ATTRIBUT
 from store_core.errors import StoreFormatError, StorePermissionError
 from store_core.filter.bloom_filter import BloomFilter
 from store_core.filter.consumer_filter_manager import ConsumerFilterManager
-from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR, LMQ_PREFIX
 from store_core.services.service_thread import RepeatedService
 from store_core.snapshot.read_only_store import ReadOnlyStore
 

@@ -17,7 +17,7 @@ from store_core.config.config_files import (
     entries_of,
     parse_topic_configs,
 )
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout import SCHEDULE_TOPIC
 from store_core.topics import (
     DATABASE_OP_TOPIC,
     DISCARD_TOPIC,

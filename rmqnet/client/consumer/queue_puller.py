@@ -19,7 +19,7 @@ from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import BrokerError, ClientError, RemotingConnectError, RemotingError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import PullMessageRequestHeader
-from store_core.layout.message import INNER_BATCH_FLAG
+from store_core.layout import INNER_BATCH_FLAG
 from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.headers import ConsumerSendMsgBackRequestHeader, SendMessageRequestHeaderV2
 from store_core.codec.compression import deflate
-from store_core.codec.properties import properties_to_bytes
-from store_core.layout.message import (
+from store_core.codec.message_codec import properties_to_bytes
+from store_core.layout import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     PROPERTY_DELAY,

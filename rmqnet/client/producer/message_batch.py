@@ -19,7 +19,7 @@ from rmqnet.client.producer.validation import check_message
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import RequestCode
 from store_core.codec.java_string import java_integer
-from store_core.layout.message import (
+from store_core.layout import (
     INNER_ITEM,
     PROPERTIES_LENGTH,
     PROPERTY_DELAY,

@@ -12,7 +12,7 @@ from rmqnet.client.producer.validation import check_message, check_properties
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import RequestCode
 from store_core.codec.java_string import java_integer
-from store_core.layout.message import (
+from store_core.layout import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     PROPERTY_TRANSACTION_PREPARED,

@@ -25,7 +25,7 @@ from rmqnet.client.producer.sending import AsyncSending, InFlightLimit, OnewaySe
 from rmqnet.client.producer.unique_keys import UniqueKeys
 from rmqnet.client.producer.validation import check_group
 from rmqnet.errors import ClientError, RemotingTimeoutError, RemotingTooMuchRequestError
-from store_core.layout.message import (
+from store_core.layout import (
     PROPERTY_DELAY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELIVER_MS,

@@ -9,7 +9,7 @@ from rmqnet.client.producer.validation import MAX_MESSAGE_SIZE
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC
 from rmqnet.errors import ClientError
 from store_core.codec.compression import deflate
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,

@@ -16,7 +16,7 @@ from rmqnet.client.send_result import SendResult, SendStatus
 from rmqnet.errors import BrokerError, ClientError, RemotingError
 from rmqnet.remoting.headers import EndTransactionRequestHeader
 from store_core.codec.message_id import parse_message_id
-from store_core.layout.message import (
+from store_core.layout import (
     PROPERTY_DELAY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqnet.client.names import check_group_name, check_topic_name
 from rmqnet.errors import ClientError
-from store_core.layout.message import (
+from store_core.layout import (
     MAX_PROPERTIES_BYTES,
     PROPERTY_INNER_MULTI_DISPATCH,
     SCHEDULE_TOPIC,

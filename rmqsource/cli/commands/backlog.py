@@ -10,6 +10,7 @@ import typer
 from rmqsource.cli.arguments import (
     All,
     AnyPaths,
+    ClusterSource,
     Flags,
     Group,
     Limit,
@@ -22,7 +23,6 @@ from rmqsource.cli.arguments import (
     View,
     examples,
 )
-from rmqsource.cli.cluster_source import ClusterSource
 from rmqsource.cli.metadata import (
     columns_of,
     for_stores,

@@ -30,7 +30,7 @@ from rmqsource.cli.read import listed, source_options, table_options
 from rmqsource.cli.report import reporting
 from rmqsource.cli.times import Bytes, size
 from rmqsource.scan.predicate import from_options
-from rmqsource.scan.prepared_read import plan_columns, plan_read
+from rmqsource.scan.read_columns import plan_columns, plan_read
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.arrow import pa, pc
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 import typer
 
 from rmqsource.cli.arguments import (
+    ClusterSource,
     Flags,
     Options,
     Since,
@@ -20,9 +21,9 @@ from rmqsource.cli.arguments import (
     Tag,
     Topic,
     View,
+    client_config,
     examples,
 )
-from rmqsource.cli.cluster_source import ClusterSource, client_config
 from rmqsource.cli.output import row_writer
 from rmqsource.cli.read import WrongUseError, listed, tag_expression
 from rmqsource.cli.report import Report, reporting

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
 
 import typer
 
-from rmqsource.cli.arguments import Source, examples
+from rmqsource.cli.arguments import Source, examples, secrets_of
 from rmqsource.cli.check import tell_lost_log
-from rmqsource.cli.cluster_source import secrets_of
 from rmqsource.cli.commands.follow import check_can_be_store, log_outside
 from rmqsource.cli.read import WrongUseError, table_options
 from rmqsource.cli.report import Report, reporting, stop_signals

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqnet.client.broker_admin_client import BrokerAdminClient
 from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.errors import BrokerError, RemotingError, TopicNotFoundError
-from rmqsource.cli.messages import SHAPE
 from rmqsource.cli.metadata import columns_of
 from rmqsource.cli.output import Shape, row_writer
 from rmqsource.cli.read import WrongUseError
 from rmqsource.cli.report import progress_bars, stop_signals
-from rmqsource.cli.row_source import FoundMessages, RowSource
+from rmqsource.cli.row_source import SHAPE, FoundMessages, RowSource
 from rmqsource.cli.times import now_ms
 from rmqsource.live.cluster import Cluster
 from rmqsource.live.cluster_survey import gather, topic_names

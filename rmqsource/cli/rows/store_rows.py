@@ -11,11 +11,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.cli.info import show_topics
-from rmqsource.cli.messages import follow
 from rmqsource.cli.metadata import for_stores, whole_table
 from rmqsource.cli.read import read_messages, rows_of
 from rmqsource.cli.report import progress_bars
-from rmqsource.cli.row_source import FoundMessages, RowSource
+from rmqsource.cli.row_source import FoundMessages, RowSource, follow
 from rmqsource.errors import DataLossError
 from rmqsource.explore.trace_events import moment
 from rmqsource.options.option_values import is_message_id

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.arrow import pa, pc
+from store_core.codec.crc32 import body_crc_failures
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.properties import split_keys
-from store_core.codec.record_crcs import body_crc_failures
+from store_core.codec.message_codec import split_keys
 from store_core.errors import StoreError
-from store_core.layout.message import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+from store_core.layout import PROPERTY_KEYS, PROPERTY_UNIQ_KEY
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, scan_slice
 from store_core.queue.compaction_log import CompactionLog, compacted_queues, strange_files
 from store_core.read.queue_records import queue_columns

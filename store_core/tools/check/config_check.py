@@ -29,7 +29,7 @@ from store_core.errors import (
     StorePermissionError,
     StoreReadError,
 )
-from store_core.layout.store_paths import CONFIG_DIR
+from store_core.layout import CONFIG_DIR
 from store_core.queue.batch_consume_queue import max_queue_offset, min_queue_offset
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind

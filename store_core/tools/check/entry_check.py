@@ -9,7 +9,7 @@ import numpy as np
 from store_core.codec.dledger_entries import entry_headers, headers_ok
 from store_core.errors import StoreError, StoreKindError
 from store_core.files.segment_list import Segment, SegmentList, list_segments
-from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_INDEX_DIR, DLEDGER_INDEX_UNIT
+from store_core.layout import DLEDGER_ENTRY, DLEDGER_INDEX_DIR, DLEDGER_INDEX_UNIT
 from store_core.log.dledger_log import dledger_node
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread

@@ -11,7 +11,7 @@ from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import CorruptRecordError, StoreReadError
 from store_core.index.index_entries import index_entries, with_tag_index
 from store_core.index.index_file import IndexFile
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from store_core.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 from store_core.state.store_state import StoreState
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.codec.inner_columns import undecodable_bodies
-from store_core.codec.record_crcs import (
+from store_core.codec.crc32 import (
     body_crc_failures,
     property_crc_failures,
     rows_with_property_crc,
 )
+from store_core.codec.inner_columns import undecodable_bodies
 from store_core.config.config_files import load_consumer_offsets, load_delay_offsets
 from store_core.errors import StoreError, StoreReadError
 from store_core.files.byte_source import first_nonzero, last_nonzero
-from store_core.layout.store_paths import CHECKPOINT_FILE, LOCK_FILE
-from store_core.log.commit_log import commit_log_directories
-from store_core.log.log_scan import DAMAGED_HEADER, Gap, scan_log
+from store_core.layout import CHECKPOINT_FILE, LOCK_FILE
+from store_core.log.commit_log import commit_log_directories, scan_log
+from store_core.log.log_scan import DAMAGED_HEADER, Gap
 from store_core.tools.check.entry_check import EntryCheck
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread

@@ -11,7 +11,7 @@ import numpy as np
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.record_frames import are_of_topic
 from store_core.config.config_files import is_deleted_topic
-from store_core.layout.message import NOT_QUEUED_BIT
+from store_core.layout import NOT_QUEUED_BIT
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from store_core.queue.queue_directories import (
     BATCH_CONSUME_QUEUE,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.files.segment_list import merged_ranges
+from store_core.layout import SCHEDULE_TOPIC
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT, read_batch_units
 from store_core.queue.consume_queue_ext import is_ext_address, read_ext_units
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT
-from store_core.ranges import merged_ranges
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.findings import unread
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from store_core.config.config_files import QUEUE_TYPE_ATTRIBUTE
 from store_core.errors import CorruptRecordError, StoreError, StoreFormatError, StoreReadError
 from store_core.files.segment_list import load_segments
-from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
-from store_core.layout.message import LMQ_PREFIX
-from store_core.layout.store_paths import (
+from store_core.layout import (
     CHECKPOINT_FILE,
+    CHECKPOINT_FILE_BYTES,
+    LMQ_PREFIX,
 )
 from store_core.log.commit_log import commit_log_directories
 from store_core.queue.queue_directories import (
@@ -22,8 +22,7 @@ from store_core.queue.queue_directories import (
     list_consume_queues,
 )
 from store_core.queue.queue_range import queue_range
-from store_core.state.store_kind import queue_database
-from store_core.state.store_state import StoreState
+from store_core.state.store_state import StoreState, queue_database
 from store_core.tools.check.compaction_check import check_compaction
 from store_core.tools.check.config_check import check_config, check_consumer_offsets
 from store_core.tools.check.finding_kinds import FindingKind

@@ -13,8 +13,7 @@ import numpy as np
 from store_core.arrow import pa, pc
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.errors import StoreError
-from store_core.layout.message import PROPERTY_TIMER_OUT_MS
-from store_core.layout.timer import TIMER_LOG_UNIT
+from store_core.layout import PROPERTY_TIMER_OUT_MS, TIMER_LOG_UNIT
 from store_core.read.timer_state import (
     TimerProgress,
     TimerUnits,

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import OffsetOutOfRangeError
 from store_core.files.store_directory import StoreDirectory, local_path
-from store_core.layout.store_paths import CHECKPOINT_FILE
-from store_core.log.commit_log import CommitLog, open_segments
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import CHECKPOINT_FILE
+from store_core.log.commit_log import CommitLog, open_segments, scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.recovery.recovery import dispatched_before, keep_cut_bytes
 from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import StoreLock
 
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
 
 logger = logging.getLogger(__name__)
 

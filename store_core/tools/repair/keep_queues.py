@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
+from store_core.files.byte_source import open_to_write
 from store_core.files.file_writing import erase, flush_directory
-from store_core.files.regular_file import open_to_write
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.store_paths import BATCH_CONSUME_QUEUE_DIR, CONSUME_QUEUE_DIR
+from store_core.layout import BATCH_CONSUME_QUEUE_DIR, BATCH_CQ_UNIT, CONSUME_QUEUE_DIR, CQ_UNIT
 from store_core.queue.batch_consume_queue import min_queue_offset, read_batch_units
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import list_consume_queues

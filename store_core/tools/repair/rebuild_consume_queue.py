@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from store_core.errors import StoreFormatError
-from store_core.layout.store_paths import QUEUE_DIRS
-from store_core.log.log_scan import Gap, scan_log
+from store_core.layout import QUEUE_DIRS
+from store_core.log.commit_log import scan_log
+from store_core.log.log_scan import Gap
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder, DispatchRequests, concat_requests
 from store_core.queue.queue_directories import (

@@ -28,24 +28,24 @@ from store_core.files.file_writing import (
 )
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_entries import index_entries, with_tag_index
-from store_core.index.index_sizes import INDEX_SIZE_OPTIONS
+from store_core.index.index_file import INDEX_SIZE_OPTIONS
 from store_core.index.index_writer import IndexWriter, index_file_names
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.store_paths import (
+from store_core.layout import (
     ABORT_FILE,
     BATCH_CONSUME_QUEUE_DIR,
+    CHECKPOINT,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_DIR,
     CONSUME_QUEUE_EXT_DIR,
     INDEX_DIR,
 )
-from store_core.log.log_scan import Gap, scan_log
+from store_core.log.commit_log import scan_log
+from store_core.log.log_scan import Gap
 from store_core.recovery.recovery_plan import lost_end_error
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import CheckpointFile
-from store_core.state.store_kind import require_queue_files
 from store_core.state.store_lock import StoreLock
-from store_core.state.store_state import StoreState
+from store_core.state.store_state import StoreState, require_queue_files
 from store_core.tools.repair.keep_queues import keep_queues_without_records, set_queue_file_times
 from store_core.tools.repair.rebuild_consume_queue import RebuildOptions, rebuild_consume_queues
 from store_core.tools.repair.rebuild_losses import QueueLoss, rebuild_losses

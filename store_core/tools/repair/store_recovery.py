@@ -12,7 +12,7 @@ from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.index_entries import with_tag_index
 from store_core.index.index_file import IndexFile
-from store_core.layout.store_paths import (
+from store_core.layout import (
     ABORT_FILE,
     CHECKPOINT_FILE,
     COMMIT_LOG_DIR,
@@ -29,8 +29,8 @@ from store_core.recovery.store_files import (
     recovery_parts,
 )
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.staged_commit.resolve_open_jobs import uncommitted_offset
-from store_core.state.store_kind import require_writable
+from store_core.staged_commit.staging import uncommitted_offset
+from store_core.state.store_state import require_writable
 from store_core.tools.check.finding_kinds import FindingKind, Severity
 from store_core.tools.check.findings import Findings
 from store_core.tools.check.index_check import misplaced_ends
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.index.index_file_set import IndexFileSet
-    from store_core.log.readable_log import ReadableLog
+    from store_core.log.commit_log import ReadableLog
     from store_core.progress import Progress
     from store_core.queue.consume_queue_store import ConsumeQueueStore, QueueKey
 

@@ -29,8 +29,7 @@ from store_core.database.read_only_database import databases_are_readable
 from store_core.errors import StoreFormatError
 from store_core.files.file_writing import make_directory, put_file
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import LMQ_PREFIX, SCHEDULE_TOPIC
-from store_core.layout.store_paths import CONFIG_DIR, TIMER_CHECKPOINT_FILE
+from store_core.layout import CONFIG_DIR, LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_CHECKPOINT_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

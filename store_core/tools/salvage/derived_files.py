@@ -12,7 +12,7 @@ import numpy as np
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import IndexWriter
-from store_core.layout.store_paths import INDEX_DIR
+from store_core.layout import INDEX_DIR
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.codec.gather import gather_binary
-from store_core.codec.properties import string_to_properties
-from store_core.layout.message import (
+from store_core.arrow import gather_binary
+from store_core.codec.message_codec import string_to_properties
+from store_core.layout import (
     INNER_BATCH_FLAG,
     LMQ_PREFIX,
     MAX_PROPERTIES_BYTES,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.codec.gather import gather_binary
+from store_core.arrow import gather_binary
+from store_core.codec.crc32 import crc_failures, rows_with_property_crc
 from store_core.codec.inner_columns import undecodable_bodies
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.record_crcs import crc_failures, rows_with_property_crc
 from store_core.codec.record_encoder import EncodedRecords
 from store_core.codec.record_frames import RecordFrames
-from store_core.layout.message import (
+from store_core.layout import (
     BORNHOST_V6_FLAG,
     HEADERS,
     NOT_QUEUED_BIT,

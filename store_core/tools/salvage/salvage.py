@@ -27,7 +27,7 @@ from store_core.files.file_writing import (
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory, local_path
 from store_core.index.index_entries import with_tag_index
-from store_core.layout.store_paths import (
+from store_core.layout import (
     BATCH_CONSUME_QUEUE_DIR,
     CHECKPOINT_FILE,
     COMMIT_LOG_DIR,
@@ -41,9 +41,10 @@ from store_core.log.commit_log import (
     DEFAULT_SEGMENT_BYTES,
     SEGMENT_SIZE_OPTION,
     commit_log_directories,
+    scan_log,
 )
 from store_core.log.commit_log_appender import CommitLogAppender
-from store_core.log.log_scan import Gap, scan_log
+from store_core.log.log_scan import Gap
 from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
 from store_core.snapshot.store_snapshot import StoreSnapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from store_core.layout.message import INNER_ITEM
+from store_core.layout import INNER_ITEM
 
 if TYPE_CHECKING:
     from store_core.log.log_scan import Gap

@@ -7,11 +7,16 @@ import random
 import struct
 from pathlib import Path
 
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER
-from store_core.layout.message import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, header_layout
-from store_core.layout.record_layout import RecordLayout
+from store_core.layout import (
+    CHECKPOINT,
+    CQ_UNIT,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    RecordLayout,
+    header_layout,
+)
 from tests.hostile.mutations.places import data_end, file_of, files_below, overwrite, short
 
 

@@ -26,7 +26,7 @@ from rmqnet.remoting.headers import PullMessageRequestHeader, SendMessageRequest
 from rmqnet.remoting.remoting_client import RemotingClient
 from rmqnet.remoting.remoting_server import RemotingServer
 from store_core import MessageStore, MessageStoreConfig, TransactionalMessageService
-from store_core.codec.properties import properties_to_bytes
+from store_core.codec.message_codec import properties_to_bytes
 from store_core.config.config_files import TopicConfig
 from store_core.event_loop_thread import EventLoopThread
 from store_core.filter.bloom_filter import BloomFilter

@@ -26,7 +26,7 @@ from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RemotingCommand
 from rmqnet.remoting.remoting_server import RemotingServerConfig
 from store_core.config.config_files import TopicConfig
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.message import TRANSACTION_NOT_TYPE
+from store_core.layout import TRANSACTION_NOT_TYPE
 from tests.rmqnet.broker.small_broker import pull_header, send_header
 from tests.rmqnet.remoting.raw_client import RawClient
 from tests.rmqnet.scripted_cluster import wait_until

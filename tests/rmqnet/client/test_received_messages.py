@@ -16,7 +16,7 @@ from store_core.codec.compression import CorruptBodyError, deflate
 from store_core.codec.message_codec import decode_message, encode_message
 from store_core.codec.message_id import parse_host
 from store_core.errors import CorruptRecordError
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rmqsource.cli.messages import follow
 from rmqsource.cli.output import Display, Format, row_writer
 from rmqsource.cli.read import Grep, read_messages, rows_of
+from rmqsource.cli.row_source import follow
 from rmqsource.cli.rows.store_rows import PLACE_COLUMNS, Follower, newest
 from rmqsource.errors import DataLossError
 from rmqsource.options.source_options import SourceOptions, options_for

@@ -14,7 +14,7 @@ from rmqnet.client.queue_json import to_queue_json
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.filter.sql_filter import SqlFilter
-from store_core.layout.message import SYS_FLAG_AT, header_layout
+from store_core.layout import SYS_FLAG_AT, header_layout
 from tests.golden_store import GoldenStore
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, answer, success
 from tests.rmqsource.reading import read_rows

@@ -21,7 +21,7 @@ from rmqsource.live.live_read import (
     read_live_split,
 )
 from rmqsource.live.queue_pulls import QueuePulls
-from store_core.layout.message import SYS_FLAG_AT
+from store_core.layout import SYS_FLAG_AT
 from tests.golden_store import golden
 from tests.rmqsource.live.live_reading import MESSAGE_COLUMNS, read_live
 from tests.rmqsource.live.recorded_broker import (

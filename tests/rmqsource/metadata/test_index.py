@@ -7,7 +7,7 @@ import pytest
 
 from store_core.errors import CorruptRecordError, StoreFormatError
 from store_core.index.index_file import key_hash
-from store_core.layout.index import INDEX_ENTRY, index_file_bytes
+from store_core.layout import INDEX_ENTRY, index_file_bytes
 from tests.golden_store import GoldenStore, golden
 from tests.rmqsource.metadata.support import open_snapshot, rows_of, rows_of_store
 

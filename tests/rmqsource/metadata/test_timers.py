@@ -9,7 +9,7 @@ import pytest
 
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.errors import StoreFormatError
-from store_core.layout.timer import TIMER_CHECKPOINT, TIMER_LOG_UNIT
+from store_core.layout import TIMER_CHECKPOINT, TIMER_LOG_UNIT
 from tests.golden_store import GOLDEN_DIR, golden, tree_state, unpack
 from tests.rmqsource.metadata.support import rows_of
 from tests.rmqsource.reading import parsed, read_rows

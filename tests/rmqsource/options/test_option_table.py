@@ -16,7 +16,7 @@ from rmqsource.live.live_options import (
     Secrets,
     TlsFiles,
 )
-from rmqsource.options.option_table import (
+from rmqsource.options.option_values import (
     OptionInfo,
     check_together,
     choice,
@@ -25,8 +25,8 @@ from rmqsource.options.option_table import (
     option,
     option_values,
     options_of,
+    parse_int,
 )
-from rmqsource.options.option_values import parse_int
 from rmqsource.options.source_options import OPTION_TABLE, SourceOptions
 from rmqsource.sink.options import SINK_OPTION_TABLE, SinkOptions
 

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqsource.errors import SourceOptionError
-from rmqsource.scan.key_files import find_key_files, load_keys
-from rmqsource.scan.predicate import from_options
+from rmqsource.scan.predicate import find_key_files, from_options, load_keys
 from tests.golden_store import golden
 from tests.rmqsource.reading import parsed, places, read_rows
 

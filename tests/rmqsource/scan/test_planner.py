@@ -22,8 +22,7 @@ from rmqsource.scan.predicate import ScanPredicate
 from store_core.codec.message_codec import encode_blank
 from store_core.errors import StoreFormatError
 from store_core.files.byte_source import LocalByteSource
-from store_core.layout.index import INDEX_HEADER
-from store_core.layout.message import BLANK_RECORD_BYTES
+from store_core.layout import BLANK_RECORD_BYTES, INDEX_HEADER
 from tests.golden_store import CLUSTER_NAMES, STORE_NAMES, golden
 from tests.rmqsource.reading import (
     HAS_FILTERS,

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from rmqsource.scan.prepared_read import plan_columns, plan_text
+from rmqsource.scan.read_columns import plan_columns, plan_text
 from rmqsource.scan.splits import StorePlan
 from rmqsource.tables import TABLES
 from tests.rmqsource.reading import plan, read_places

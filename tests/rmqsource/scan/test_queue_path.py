@@ -13,7 +13,7 @@ import pytest
 from rmqsource.errors import SourceOptionError
 from rmqsource.scan import queue_path
 from store_core import Message, MessageStore, MessageStoreConfig
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
 from tests.golden_store import golden
 from tests.rmqsource.reading import expected_rows, name_queues, places, plan, read_places
 from tests.store_factory import StoreFactory

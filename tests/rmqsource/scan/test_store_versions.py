@@ -11,7 +11,7 @@ import pytest
 import rmqsource
 from rmqsource.errors import DataLossError, SourceOptionError
 from rmqsource.metadata import read_metadata
-from rmqsource.scan.prepared_read import plan_columns, plan_text
+from rmqsource.scan.read_columns import plan_columns, plan_text
 from rmqsource.scan.store_versions import make_token, open_snapshots, parse_token, store_config
 from store_core.errors import StoreNotFoundError
 from store_core.snapshot.store_snapshot import StoreSnapshot

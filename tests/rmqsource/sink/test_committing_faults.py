@@ -18,7 +18,7 @@ from rmqsource.sink.prepared_write import sink_config
 from rmqsource.sink.task import stage_part
 from store_core.commit_job import close_committed, open_for_commit
 from store_core.errors import CommitInDoubtError, StoreError
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.staged_commit.staging import CrashPoints
 from tests.rmqsource.sink.test_committing import bodies, numbers, plan_for, rows, write
 
 BEFORE, AFTER = numbers(range(30)), numbers(range(90))

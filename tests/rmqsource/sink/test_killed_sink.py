@@ -14,9 +14,8 @@ import pytest
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.commit_job import close_committed, open_for_commit
 from store_core.files.store_directory import StoreDirectory
-from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.job import Ledger
-from store_core.staged_commit.staging import open_intents
+from store_core.staged_commit.staging import CrashPoints, open_intents
 from store_core.tools.check.finding_kinds import Severity
 from store_core.tools.check.store_check import check_store
 from tests.rmqsource.sink.killed_sink import APPLICATION, SIZES, body_of, rows_of
@@ -117,7 +116,8 @@ def _holds(root: Path, config: MessageStoreConfig, committed: list[int], version
 def _bodies(snapshot: StoreSnapshot) -> list[bytes]:
     """Return the bodies of all messages that are in the log."""
     from store_core.codec.message_batch_codec import MessageColumns
-    from store_core.log.log_scan import scan_frames, skip_gap
+    from store_core.log.commit_log import scan_frames
+    from store_core.log.log_scan import skip_gap
 
     log, end = snapshot.log, snapshot.max_phy_offset
     found: list[Any] = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_core import Message
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.property_columns import joined_words, properties_block
 from tests.rmqsource.sink.support import batch_of, convert
 

@@ -14,11 +14,11 @@ from rmqsource.sink.errors import SinkRowError
 from store_core.codec.compression import deflate, inflate
 from store_core.codec.java_string import string_hash
 from store_core.codec.message_batch_codec import MessageColumns
+from store_core.codec.message_codec import split_keys, string_to_properties
 from store_core.codec.message_id import parse_host
-from store_core.codec.properties import split_keys, string_to_properties
 from store_core.codec.record_encoder import encode_records
 from store_core.codec.record_frames import RecordFrames
-from store_core.layout.message import COMPRESSION_LZ4
+from store_core.layout import COMPRESSION_LZ4
 from store_core.staged_commit.staged_part import ROWS_SUFFIX
 from store_core.staged_commit.staged_part_writer import StagedPartWriter
 from tests.rmqsource.sink.support import (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from store_core.codec.compression import deflate
 from store_core.codec.message_codec import decode_message, encode_message
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     INNER_ITEM,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from store_core.codec.compression import CorruptBodyError, deflate, inflate
 from store_core.codec.message_codec import decode_message
 from store_core.errors import StoreError
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSION_LEGACY_ZLIB,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.codec import gather
-from store_core.codec.gather import binary_parts, fixed_width_strings, gather_binary, replace_rows
+from store_core import arrow
+from store_core.arrow import binary_parts, fixed_width_strings, gather_binary, replace_rows
 from store_core.codec.group_ranks import group_ranks
 
 
@@ -36,7 +36,7 @@ def test_ranges_are_copied(data_and_ranges):
 
 
 def test_a_span_over_the_limit_is_gathered_in_parts(monkeypatch):
-    monkeypatch.setattr(gather, "_MAX_SPAN", 7)
+    monkeypatch.setattr(arrow, "_MAX_SPAN", 7)
     data = bytes(range(40))
     ranges = [(0, 3), (3, 3), (5, 9), (20, 22), (38, 40)]
     assert gathered(data, ranges).to_pylist() == [data[a:b] for a, b in ranges]

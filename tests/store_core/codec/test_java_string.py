@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from store_core.codec.java_hash_map import hash_map_string, hash_map_strings
 from store_core.codec.java_string import decode_utf8, string_hash, string_hashes, utf16_length
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from tests.golden_store import golden
 
 NAMES = st.sampled_from(["A", "B", "KEYS", "TAGS", "größe", "Aa", "BB", "X" * 20, "AaAa", "BBBB"])

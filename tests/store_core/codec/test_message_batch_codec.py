@@ -10,16 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.compression import CorruptBodyError, deflate
-from store_core.codec.inner_batch import (
+from store_core.codec.crc32 import body_crc_failures
+from store_core.codec.inner_columns import (
     InnerItem,
+    UnwrappedColumns,
+    _first_offset,
     inner_item_spans,
     is_inner_batch,
     split_inner_batch,
-)
-from store_core.codec.inner_columns import (
-    UnwrappedColumns,
-    _first_offset,
-    holds_inner_batch,
     undecodable_bodies,
 )
 from store_core.codec.message_batch_codec import (
@@ -28,9 +26,8 @@ from store_core.codec.message_batch_codec import (
     timestamp_column,
 )
 from store_core.codec.message_codec import body_crc
-from store_core.codec.record_crcs import body_crc_failures
-from store_core.codec.record_frames import RecordFrames
-from store_core.layout.message import (
+from store_core.codec.record_frames import RecordFrames, holds_inner_batch
+from store_core.layout import (
     COMPRESSED_FLAG,
     COMPRESSION_LZ4,
     COMPRESSION_ZLIB,

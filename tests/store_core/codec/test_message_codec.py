@@ -20,7 +20,7 @@ from store_core.codec.message_codec import (
 )
 from store_core.codec.message_id import format_host
 from store_core.errors import CorruptRecordError
-from store_core.layout.message import (
+from store_core.layout import (
     BORNHOST_V6_FLAG,
     HEADER_IPV4,
     MESSAGE_MAGIC_CODE,

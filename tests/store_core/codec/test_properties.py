@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.properties import (
+from store_core.codec.message_codec import (
     crc_digits,
     properties_to_bytes,
     split_keys,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.codec.message_codec import decode_message, encode_message
-from store_core.codec.properties import verify_property_crc
+from store_core.codec.message_codec import decode_message, encode_message, verify_property_crc
 from store_core.codec.record_encoder import encode_records, patch_record, reserve_property_crc
 from tests.store_core.codec.record_strategies import host, int4, int8, property_bytes
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store_core.codec.crc32 import first_invalid
 from store_core.codec.message_codec import decode_message, encode_blank
-from store_core.codec.record_crcs import first_invalid
 from store_core.codec.record_frames import RecordFrames, is_record, magic_code_hits, walk_records
 from store_core.errors import CorruptRecordError
-from store_core.layout.message import HEADER_IPV4, MESSAGE_MAGIC_CODE, RECORD_PREFIX
+from store_core.layout import HEADER_IPV4, MESSAGE_MAGIC_CODE, RECORD_PREFIX
 from tests.golden_store import golden
 from tests.store_core.codec.record_strategies import record_lists
 from tests.store_factory import small_store

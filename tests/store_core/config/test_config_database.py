@@ -19,9 +19,7 @@ from store_core.config.config_files import (
     load_subscription_groups,
     load_topics,
 )
-from store_core.errors import StoreFormatError
-from store_core.files.store_directory import StoreDirectory
-from store_core.layout.rocksdb import (
+from store_core.database.rocksdb_layout import (
     CONSUMER_OFFSET_TABLE,
     DEFAULT_FAMILY,
     GROUP_TABLE,
@@ -30,6 +28,8 @@ from store_core.layout.rocksdb import (
     VERSION_KEY,
     table_prefix,
 )
+from store_core.errors import StoreFormatError
+from store_core.files.store_directory import StoreDirectory
 
 
 def database(path: Path, items: dict[bytes, bytes], version: bytes | None = None) -> None:

@@ -17,7 +17,7 @@ from store_core.config.message_store_config import (
     with_default_sizes,
 )
 from store_core.errors import StoreConfigError, StoreReadError
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT, CQ_UNIT
 
 CASES = json.loads(Path(__file__).with_name("properties_answers.json").read_text("utf-8"))["cases"]
 _BROKER_FIELDS = {

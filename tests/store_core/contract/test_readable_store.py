@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot, TagFilter
-from store_core.log.log_scan import refuse_gap, scan_frames
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import refuse_gap
 from store_core.read.pinned_store import PinnedStore
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 from tests.store_core.crash.by_hand import dispatch_all, without_threads

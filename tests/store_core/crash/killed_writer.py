@@ -24,7 +24,7 @@ from typing import Any
 
 from store_core import MessageStore
 from store_core.files import mapped_file
-from store_core.layout.checkpoint import CHECKPOINT_FILE_BYTES
+from store_core.layout import CHECKPOINT_FILE_BYTES
 from tests.store_core.crash.messages import config_of, put_some
 
 ACKNOWLEDGEMENT = struct.Struct("<qq?")
@@ -131,7 +131,8 @@ class Death:
         class Window(mmap.mmap):
             __setitem__ = self.around(put, half_put)
 
-        names = SimpleNamespace(mmap=Window, ALLOCATIONGRANULARITY=mmap.ALLOCATIONGRANULARITY)
+        constants = {each: getattr(mmap, each) for each in ("ALLOCATIONGRANULARITY", "ACCESS_READ")}
+        names = SimpleNamespace(mmap=Window, **constants)
         mapped_file.mmap = names  # type: ignore[assignment]
         for name in _CALLS:
             call = getattr(os, name)

@@ -9,9 +9,9 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.database import read_only_database
 from store_core.database.read_only_database import ReadOnlyDatabase, database_path
+from store_core.database.rocksdb_layout import DEFAULT_FAMILY, OFFSET_FAMILY, unit_key, unit_prefix
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.rocksdb import DEFAULT_FAMILY, OFFSET_FAMILY, unit_key, unit_prefix
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_kinds import MESSAGES, OPTIONS, unpack_kind
 from tests.golden_store import tree_state

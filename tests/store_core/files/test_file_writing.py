@@ -9,6 +9,7 @@ import pytest
 import store_core.files.file_writing as module
 from store_core.errors import StoreWriteError
 from store_core.files import file_writing
+from store_core.files.byte_source import check_regular, open_to_read, open_to_write, read_file
 from store_core.files.file_writing import (
     create_file,
     erase,
@@ -26,7 +27,6 @@ from store_core.files.file_writing import (
     write_all,
     write_error,
 )
-from store_core.files.regular_file import check_regular, open_to_read, open_to_write, read_file
 
 SIZE = 8 << 20
 

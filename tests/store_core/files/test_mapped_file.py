@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import store_core.files.mapped_file as module
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
 from store_core.files import mapped_file
-from store_core.files.mapped_file import MappedFile, ReservedWindow
-from store_core.files.ref_counted_map import RefCountedMap
+from store_core.files.mapped_file import MappedFile, RefCountedMap, ReservedWindow
 
 SIZE = 3 * 4096
 NAME = "00000000000000012288"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import store_core
 from store_core import FilterEvaluationError, FilterSyntaxError, IgnoredInputWarning, SqlFilter
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.property_columns import PropertyColumns
 from store_core.errors import StoreConfigError
 from store_core.filter.sql_columns import double_column, integer_column

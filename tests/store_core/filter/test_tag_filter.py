@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from store_core.codec.java_string import string_hash
 from store_core.errors import StoreConfigError
 from store_core.filter.tag_filter import TagFilter
-from store_core.layout.consume_queue import MAX_EXT_ADDRESS
+from store_core.layout import MAX_EXT_ADDRESS
 
 TAG_A = 2598919
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.ha.ha_service import HAService
-from store_core.layout.replication import REPORT, TRANSFER_HEADER
+from store_core.layout import REPORT, TRANSFER_HEADER
 from store_core.message import Message
 from store_core.message_store import MessageStore
 from store_core.results import PutMessageStatus

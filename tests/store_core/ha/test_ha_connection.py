@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from store_core.errors import StoreWriteError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.ha.ha_service import HAService
-from store_core.layout.replication import REPORT
+from store_core.layout import REPORT
 from store_core.message import Message
 from store_core.message_store import MessageStore
 from store_core.results import PutMessageStatus

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from store_core.errors import HAError
 from store_core.ha.ha_connection import LogTransfer, Progress
-from store_core.layout.replication import TRANSFER_HEADER
+from store_core.layout import TRANSFER_HEADER
 
 SEGMENT = 256
 

@@ -12,8 +12,8 @@ from store_core.index.index_dispatcher import IndexDispatcher
 from store_core.index.index_file import read_index_header
 from store_core.index.index_file_set import RecoveredLog
 from store_core.index.index_writer import index_file_names
-from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.commit_log import CommitLog, scan_frames
+from store_core.log.log_scan import skip_gap
 from tests.golden_store import golden
 from tests.store_core.closed_later import closed_later
 from tests.store_core.tools.repair.test_rebuild_index import clock_of, config_of, contents, pairs

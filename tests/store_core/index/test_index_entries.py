@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from store_core.codec import message_batch_codec
 from store_core.codec.java_string import decode_utf8, string_hash
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.message_codec import encode_message
-from store_core.codec.properties import (
+from store_core.codec.message_codec import (
+    encode_message,
     split_keys,
     string_to_properties,
 )

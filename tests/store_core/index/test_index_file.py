@@ -12,7 +12,7 @@ from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
 from store_core.index import index_file
 from store_core.index.index_file import IndexFile, key_hash, key_hashes
-from store_core.layout.index import INDEX_HEADER, INDEX_SLOT
+from store_core.layout import INDEX_HEADER, INDEX_SLOT
 from tests.golden_store import STORE_NAMES, golden
 from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter

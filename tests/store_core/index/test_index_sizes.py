@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
-from store_core.index import index_sizes
-from store_core.index.index_file import IndexFile, read_index_header
-from store_core.index.index_sizes import infer_sizes, is_whole
+from store_core.index import index_file
+from store_core.index.index_file import IndexFile, infer_sizes, is_whole, read_index_header
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
+from store_core.layout import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_core.index_writer import IndexWriter
 from tests.store_core.tools.repair.test_rebuild_index import contents, sizes_of
@@ -123,7 +122,7 @@ def test_a_file_that_a_broker_fills_meanwhile_proves_nothing(tmp_path, monkeypat
         header = read_index_header(source)
         return header._replace(index_count=header.index_count - inserted)
 
-    monkeypatch.setattr(index_sizes, "read_index_header", earlier)
+    monkeypatch.setattr(index_file, "read_index_header", earlier)
     assert infer(path) is None
 
 
@@ -163,7 +162,7 @@ def test_files_that_rocketmq_wrote(name):
 
 def test_more_entries_than_are_looked_at_at_once(states, monkeypatch):
     path, *_ = states
-    monkeypatch.setattr("store_core.index.index_sizes._CHUNK_ENTRIES", 64)
+    monkeypatch.setattr("store_core.index.index_file._CHUNK_ENTRIES", 64)
     assert whole(path)
 
 

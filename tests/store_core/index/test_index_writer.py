@@ -18,7 +18,7 @@ from store_core.files.byte_source import LocalByteSource
 from store_core.index.index_entries import IndexEntries
 from store_core.index.index_file import IndexFile, key_hash
 from store_core.index.index_writer import IndexWriter, index_file_name, index_file_names
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from store_core.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
 from tests.store_core.index_writer import IndexWriter as OneByOne
 
 TOPIC, START_MS = "T", 1_700_000_000_000

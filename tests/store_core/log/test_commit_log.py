@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import BORNHOST_V6_FLAG, HEADER_IPV4
-from store_core.log import readable_log, segment_records
-from store_core.log.commit_log import CommitLog, commit_log_directories
-from store_core.log.log_scan import Gap, scan_log
-from store_core.log.readable_log import begins_by, narrow_by_time
+from store_core.layout import BORNHOST_V6_FLAG, HEADER_IPV4
+from store_core.log import commit_log, log_scan
+from store_core.log.commit_log import (
+    CommitLog,
+    begins_by,
+    commit_log_directories,
+    narrow_by_time,
+    scan_log,
+)
+from store_core.log.log_scan import Gap
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_core.remote import RemoteDirectory
@@ -133,7 +138,7 @@ def test_few_files_are_open_at_once(tmp_path):
 
 
 def test_a_remote_segment_is_never_read_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_records, "_MAX_BLANK_BYTES", 1 << 16)
+    monkeypatch.setattr(log_scan, "_MAX_BLANK_BYTES", 1 << 16)
     size = 4 << 20
     store = StoreFactory(tmp_path, segment_bytes=size)
     while store.left_in_segment > 300_000:
@@ -210,7 +215,7 @@ def test_no_matching_record_is_excluded(tmp_path_factory, stop_bytes, times, beg
     factory, log = write_log(root, times)
     stop = None if length is None else (begin or 0) + length
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readable_log, "_STOP_BYTES", stop_bytes)
+        patch.setattr(commit_log, "_STOP_BYTES", stop_bytes)
         check(factory, log, begin, stop, largest_step_back(times))
         for near in {t for time_ms in times[:4] for t in (time_ms - 1, time_ms, time_ms + 1)}:
             check(factory, log, near, near + 1, largest_step_back(times))
@@ -219,7 +224,7 @@ def test_no_matching_record_is_excluded(tmp_path_factory, stop_bytes, times, beg
 
 @pytest.mark.parametrize("slack", [5_000, HOUR])
 def test_a_step_of_exactly_the_slack_is_covered(tmp_path, monkeypatch, slack):
-    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    monkeypatch.setattr(commit_log, "_STOP_BYTES", 1)
     ahead = [t * 1000 for t in range(40)]
     times = [t + slack for t in ahead] + [ahead[-1] + t * 1000 for t in range(40)]
     times[40:] = [times[39] - slack, *(times[39] - slack + t * 1000 for t in range(1, 40))]
@@ -230,7 +235,7 @@ def test_a_step_of_exactly_the_slack_is_covered(tmp_path, monkeypatch, slack):
 
 
 def test_the_range_is_tight_without_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    monkeypatch.setattr(commit_log, "_STOP_BYTES", 1)
     factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
     low, high = check(factory, log, 40_000, 60_000, 0)
     inside = [r for r in factory.records if low <= r.commit_log_offset < high]
@@ -261,7 +266,7 @@ def test_few_of_a_thousand_segments_are_opened(tmp_path, monkeypatch):
 
 
 def test_damaged_heads_of_segments_widen_the_range_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    monkeypatch.setattr(commit_log, "_STOP_BYTES", 1)
     factory, log = write_log(tmp_path, [t * 1000 for t in range(100)])
     log.close()
     for path in sorted((tmp_path / "commitlog").iterdir())[1::2]:
@@ -278,7 +283,7 @@ def test_damaged_heads_of_segments_widen_the_range_only(tmp_path, monkeypatch):
 
 def test_old_records_in_a_closing_blank_record_prove_nothing(tmp_path, monkeypatch):
     """They are older than what lies before them: a log that was cut and grew again."""
-    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    monkeypatch.setattr(commit_log, "_STOP_BYTES", 1)
     old = StoreFactory(tmp_path, segment_bytes=4096)
     while old.left_in_segment > 150:
         old.add()
@@ -300,7 +305,7 @@ def test_old_records_in_a_closing_blank_record_prove_nothing(tmp_path, monkeypat
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
 def test_one_damaged_time_excludes_no_other_record(name, tmp_path, monkeypatch):
     """Any record may be a probe; no checksum covers its time."""
-    monkeypatch.setattr(readable_log, "_STOP_BYTES", 1)
+    monkeypatch.setattr(commit_log, "_STOP_BYTES", 1)
     store = golden(name)
     root = store.copy_to(tmp_path)
     config = MessageStoreConfig.from_properties(store.options)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from store_core.codec.message_codec import decode_message, encode_message
-from store_core.codec.properties import verify_property_crc
+from store_core.codec.message_codec import decode_message, encode_message, verify_property_crc
 from store_core.codec.record_encoder import encode_records, reserve_property_crc
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.log.commit_log_appender import CommitLogAppender, SegmentNotMadeError

@@ -13,12 +13,12 @@ from store_core.codec.dledger_entries import entry_headers, first_older, headers
 from store_core.codec.record_frames import RecordFrames, walk_entries
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.byte_source import LocalByteSource
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.dledger import DLEDGER_BLANK_MAGIC, DLEDGER_ENTRY, DLEDGER_MAGIC
-from store_core.log import segment_records
+from store_core.layout import CQ_UNIT, DLEDGER_BLANK_MAGIC, DLEDGER_ENTRY, DLEDGER_MAGIC
+from store_core.log import log_scan
+from store_core.log.commit_log import scan_log
 from store_core.log.dledger_log import UNCOMMITTED
 from store_core.log.end_rules import OLDER_ENTRY
-from store_core.log.log_scan import DAMAGED_HEADER, Gap, LogSlice, scan_log
+from store_core.log.log_scan import DAMAGED_HEADER, Gap, LogSlice
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.dledger_factory import HEADER, DLedgerFactory
 from tests.golden_store import tree_state
@@ -405,7 +405,7 @@ def test_a_batch_of_a_stream_begins_where_the_last_record_ended(one_segment):
 
 def test_windows_of_a_remote_file_hold_whole_entries(one_segment, monkeypatch):
     data, spans = one_segment
-    monkeypatch.setattr(segment_records, "WINDOW_BYTES", 100)
+    monkeypatch.setattr(log_scan, "WINDOW_BYTES", 100)
     source = MemorySource(data)
     assert parts_of(source, slice_of()) == (spans, [])
     assert source.bytes_read < 3 * SEGMENT

@@ -12,7 +12,7 @@ import pytest
 from store_core.codec.message_codec import encode_blank, encode_message
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import HEADERS
+from store_core.layout import HEADERS
 from store_core.log import log_end
 from store_core.log.commit_log import CommitLog
 from store_core.log.end_rules import UNKNOWN

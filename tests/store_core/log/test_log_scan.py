@@ -13,19 +13,9 @@ from store_core.errors import CorruptRecordError
 from store_core.files.byte_source import LocalByteSource
 from store_core.files.remote_files import RemoteByteSource
 from store_core.files.store_directory import StoreDirectory
-from store_core.log import segment_records
-from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import (
-    BatchSizer,
-    Gap,
-    LogSlice,
-    frames_of,
-    refuse_gap,
-    scan_frames,
-    scan_log,
-    scan_slice,
-    skip_gap,
-)
+from store_core.log import log_scan
+from store_core.log.commit_log import CommitLog, frames_of, scan_frames, scan_log
+from store_core.log.log_scan import BatchSizer, Gap, LogSlice, refuse_gap, scan_slice, skip_gap
 from tests.store_factory import StoreFactory, small_store
 
 SEGMENT = 4096
@@ -256,8 +246,8 @@ def test_the_first_batches_are_small():
 
 
 def test_a_remote_slice_moves_its_own_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_records, "_MAX_BLANK_BYTES", 1 << 16)
-    monkeypatch.setattr(segment_records, "WINDOW_BYTES", 1 << 17)
+    monkeypatch.setattr(log_scan, "_MAX_BLANK_BYTES", 1 << 16)
+    monkeypatch.setattr(log_scan, "WINDOW_BYTES", 1 << 17)
     size = 4 << 20
     factory = StoreFactory(tmp_path, segment_bytes=size)
     while factory.left_in_segment > 20_000:

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.codec.message_codec import decode_message, encode_message
-from store_core.codec.properties import string_to_properties, verify_property_crc
+from store_core.codec.message_codec import (
+    decode_message,
+    encode_message,
+    string_to_properties,
+    verify_property_crc,
+)
 from store_core.message import Message
 from store_core.put.record_template import draft_record, topic_bytes
 from store_core.results import PutMessageStatus

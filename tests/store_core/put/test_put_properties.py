@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rmqsource.sink.errors import SinkRowError
 from store_core import MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.codec.java_string import java_integer
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.message import Message
 from store_core.put.put_properties import (
     RESERVED_PROPERTIES,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store_core.codec.properties import verify_property_crc
+from store_core.codec.message_codec import verify_property_crc
 from store_core.message import Message
 from store_core.put import put_record_batch
 from store_core.results import PutMessageStatus

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.codec.properties import properties_to_bytes, string_to_properties
+from store_core.codec.message_codec import properties_to_bytes, string_to_properties
 from store_core.message import Message
 from store_core.results import PutMessageStatus
 from tests.golden_store import golden

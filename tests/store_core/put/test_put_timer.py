@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.codec.java_hash_map import hash_map_string
-from store_core.codec.properties import properties_to_bytes, string_to_properties
+from store_core.codec.message_codec import properties_to_bytes, string_to_properties
 from store_core.message import Message
 from store_core.results import PutMessageStatus
 from tests.store_core.putting import Log, batch_of

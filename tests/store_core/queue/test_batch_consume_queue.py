@@ -5,7 +5,7 @@ import pytest
 
 from store_core.errors import CorruptRecordError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import (
     find_unit,
     max_queue_offset,

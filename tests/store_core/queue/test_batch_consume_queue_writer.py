@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from store_core.queue.batch_consume_queue import read_batch_units
 from store_core.queue.queue_directories import BATCH_CONSUME_QUEUE
 from store_core.queue.unit_placement import Appended

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from tests.store_core.queue.queue_writers import open_batch_writer, state
 from tests.store_core.queue.test_batch_consume_queue_writer import batches
 

@@ -10,7 +10,7 @@ import pytest
 
 from store_core.errors import StoreFormatError, StoreReadError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from store_core.log.log_scan import BatchSizer
 from store_core.queue import compaction_log
 from store_core.queue.compaction_log import CompactionLog, compacted_queues

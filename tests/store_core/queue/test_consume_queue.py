@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from store_core.errors import CorruptRecordError, StoreFormatError
 from store_core.files.byte_source import LocalByteSource
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.layout import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import list_consume_queues
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden

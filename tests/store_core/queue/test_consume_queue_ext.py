@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_EXT_UNIT, EXT_ADDRESS_BASE
+from store_core.layout import CQ_EXT_UNIT, EXT_ADDRESS_BASE
 from store_core.queue.consume_queue_ext import is_ext_address
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from tests.golden_store import golden

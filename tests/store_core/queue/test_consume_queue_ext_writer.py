@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
+from store_core.layout import CQ_EXT_UNIT, CQ_UNIT, EXT_ADDRESS_BASE
 from tests.store_core.queue.queue_writers import (
     bitmaps_of,
     ext_reader,

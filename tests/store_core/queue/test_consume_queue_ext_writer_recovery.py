@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.layout.consume_queue import CQ_EXT_UNIT
+from store_core.layout import CQ_EXT_UNIT
 from tests.store_core.queue.queue_writers import open_ext_writer, open_writer, with_bitmaps
 from tests.store_core.queue.test_consume_queue_writer import in_row
 

@@ -12,8 +12,8 @@ import pytest
 from store_core import MessageStoreConfig, StoreFormatError
 from store_core.errors import StoreWriteError
 from store_core.files.store_directory import StoreDirectory
-from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.commit_log import CommitLog, scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.queue import queue_files as queue_files_module
 from store_core.queue.batch_consume_queue_writer import BatchConsumeQueueWriter
 from store_core.queue.consume_queue_store import ConsumeQueueStore

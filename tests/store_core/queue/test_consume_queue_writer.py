@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.layout import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue import consume_queue_writer
 from store_core.queue.consume_queue import NATIVE_CQ_UNIT
 from store_core.queue.consume_queue_writer import RecentUnits, UnitBlock

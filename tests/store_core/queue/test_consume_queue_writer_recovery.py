@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
 from tests.store_core.queue.queue_writers import open_writer, state
 from tests.store_core.queue.test_consume_queue_writer import BLANK, FILE_SIZE, in_row, units_in
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from store_core.codec import message_batch_codec
 from store_core.codec.java_string import decode_utf8, string_hash
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.record_frames import RecordFrames
 from store_core.queue import dispatch_request
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocksdict import Options, Rdict
 
-from store_core.errors import StoreFormatError
-from store_core.files.store_directory import StoreDirectory
-from store_core.layout.rocksdb import (
+from store_core.database.rocksdb_layout import (
     DISPATCHED_TOPIC,
     OFFSET_FAMILY,
     QUEUE_DATABASE_UNIT,
@@ -21,6 +19,8 @@ from store_core.layout.rocksdb import (
     unit_key,
     unit_prefix,
 )
+from store_core.errors import StoreFormatError
+from store_core.files.store_directory import StoreDirectory
 from store_core.queue import queue_database
 from store_core.queue.queue_database import QueueDatabase
 

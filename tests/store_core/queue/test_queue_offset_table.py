@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from store_core.queue.queue_offset_table import QueueOffsetTable
+from store_core.queue.consume_queue_store import QueueOffsetTable
 
 
 def test_counters_of_both_kinds_are_replaced_together():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import StoreConfigError, StoreSnapshot
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import HEADER_IPV4
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
 from store_core.queue.readable_queue import LOWER, UPPER, BatchQueue
 from tests.store_factory import START_MS, StoreFactory

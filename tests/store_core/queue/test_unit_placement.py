@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
 from store_core.queue.dispatch_request import DispatchRequests
 from store_core.queue.unit_placement import few_units, place_units
 

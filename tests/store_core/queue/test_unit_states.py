@@ -10,9 +10,10 @@ import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
+from store_core.log.commit_log import scan_frames
 from store_core.log.end_rules import DISPATCHED, NO_UNIT
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.log_scan import skip_gap
 from store_core.queue import unit_states
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.unit_states import QueueUnitStates, UnitsBehind, unit_blocks

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT, CQ_UNIT
+from store_core.log.commit_log import scan_frames
 from store_core.log.live_log import PinnedLog
-from store_core.log.log_scan import refuse_gap, scan_frames
+from store_core.log.log_scan import refuse_gap
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
 from store_core.queue.unit_placement import first_torn_batch_unit, first_torn_unit

@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.index import INDEX_HEADER
-from store_core.layout.message import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from store_core.layout import (
+    CHECKPOINT,
+    INDEX_HEADER,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
 from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store
 
 SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
-from store_core.layout.message import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from store_core.layout import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from store_core.read import find_offsets
 from tests.golden_store import golden
 from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store

@@ -12,7 +12,7 @@ import pytest
 from store_core import GetMessageStatus, StoreSnapshot, TagFilter
 from store_core.codec.message_id import message_id as offset_message_id
 from store_core.files.mapped_file import MappedFile
-from store_core.layout.message import TRANSACTION_PREPARED_TYPE
+from store_core.layout import TRANSACTION_PREPARED_TYPE
 from store_core.log.live_log import PinnedLog
 from tests.store_core.live_store import LiveStore
 from tests.store_factory import START_MS, STORE_HOST

@@ -8,7 +8,7 @@ import pytest
 
 from store_core import CorruptRecordError, GetMessageStatus, MessageStoreConfig, StoreSnapshot
 from store_core.codec.message_codec import decode_message
-from store_core.log.readable_log import ReadableLog
+from store_core.log.commit_log import ReadableLog
 from store_core.read import get_message
 from tests.store_factory import StoreFactory
 

@@ -9,7 +9,7 @@ import pytest
 
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.timer import TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
+from store_core.layout import TIMER_LOG_BLANK, TIMER_LOG_UNIT, TIMER_SLOT
 from store_core.read.timer_state import (
     TIMER_WHEEL_BYTES,
     TimerProgress,

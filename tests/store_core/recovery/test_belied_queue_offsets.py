@@ -11,9 +11,8 @@ import pytest
 from store_core import Message, MessageStore, MessageStoreConfig, StoreSnapshot
 from store_core.commit_job import close_committed, open_for_commit
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.message import HEADER_IPV4
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.layout import CHECKPOINT, HEADER_IPV4
+from store_core.staged_commit.staging import CrashPoints
 from store_core.state.checkpoint import load_checkpoint
 from store_core.tools.check.finding_kinds import FindingKind
 from store_core.tools.check.store_check import check_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from store_core.layout.message import BLANK_MAGIC_CODE
+from store_core.layout import BLANK_MAGIC_CODE
 from tests.store_core.recovery.test_moved_units import CONFIG, put, refuses
 
 _COUNT = 700  # in two segments

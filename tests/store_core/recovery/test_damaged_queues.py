@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from store_core import Message, MessageStore
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
+from store_core.layout import BATCH_CQ_UNIT
 from tests.store_core.crash.messages import config_of, make_message, messages_in, numbers_in
 
 _COUNT = 400  # 100 of a queue, in two files

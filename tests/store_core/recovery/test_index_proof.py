@@ -8,9 +8,9 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.index.index_writer import IndexWriter, index_file_names
-from store_core.layout.index import INDEX_ENTRY, index_file_bytes
-from store_core.log.commit_log import CommitLog
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import INDEX_ENTRY, index_file_bytes
+from store_core.log.commit_log import CommitLog, scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.recovery.recovery_dispatch import (
     IndexProof,
     PendingIndexEntries,

@@ -11,13 +11,11 @@ import pytest
 from store_core import MessageStore, MessageStoreConfig
 from store_core.commit_job import close_committed, open_for_commit
 from store_core.errors import LogDamageError
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.consume_queue import CQ_UNIT
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import CHECKPOINT, CQ_UNIT, HEADER_IPV4
 from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
 from store_core.recovery.recovery_plan import Loss
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.staged_commit.staging import CrashPoints
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.golden_store import golden
 from tests.store_core.damage import read_everything

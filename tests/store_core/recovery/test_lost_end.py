@@ -12,8 +12,9 @@ import pytest
 from bench.object_store import ObjectStore
 from store_core import LogDamageError, Message, MessageStore, MessageStoreConfig, PutMessageStatus
 from store_core.config.message_store_config import MessageStoreConfig as Config
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.layout import CHECKPOINT
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.recovery.lost_end import LostEnd
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import Severity, check_store

@@ -12,7 +12,7 @@ import pytest
 
 from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.errors import LogDamageError
-from store_core.layout.checkpoint import CHECKPOINT
+from store_core.layout import CHECKPOINT
 from store_core.log.end_rules import NEVER_DISPATCHED
 from store_core.recovery.recovery_plan import Loss
 from store_core.tools.repair.rebuild_in_place import rebuild_queues_in_place

@@ -4,7 +4,8 @@ import pytest
 
 import store_core.recovery.recovery_dispatch as module
 from store_core.index.index_writer import index_file_names
-from store_core.log.log_scan import scan_frames, skip_gap
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import skip_gap
 from store_core.recovery.recovery_dispatch import PendingIndexEntries
 from tests.golden_store import golden
 from tests.store_core.index.test_index_dispatcher import NAME, Opened

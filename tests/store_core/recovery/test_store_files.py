@@ -15,7 +15,7 @@ from store_core.errors import (
     StoreFormatError,
     StoreWriteError,
 )
-from store_core.layout.store_paths import CHECKPOINT_FILE
+from store_core.layout import CHECKPOINT_FILE
 from store_core.recovery.store_files import OpenOptions, delete_files, open_store_files
 from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import StoreLock

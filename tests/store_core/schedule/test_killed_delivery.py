@@ -16,7 +16,7 @@ import pytest
 from store_core import Message, MessageStore, MessageStoreConfig, ScheduleMessageService
 from store_core.config.config_files import load_delay_offsets
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout import SCHEDULE_TOPIC
 from tests.store_core.crash.by_hand import dispatch_all, without_threads
 from tests.store_core.crash.killed_writer import ACKNOWLEDGEMENT, Death, fast_clock_ms, serve
 from tests.store_core.crash.messages import config_of

@@ -20,7 +20,7 @@ from store_core import (
     StoreReadError,
 )
 from store_core.codec.java_string import java_integer
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.errors import StoreFormatError
 from store_core.read import queue_records
 from store_core.schedule import schedule_message_service as module

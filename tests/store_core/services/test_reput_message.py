@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import store_core.services.reput_message as module
 from store_core.errors import StoreFormatError
-from store_core.layout.message import BLANK_MAGIC_CODE, MIN_RECORD_BYTES
+from store_core.layout import BLANK_MAGIC_CODE, MIN_RECORD_BYTES
 from store_core.services.reput_message import ReputMessageService
 from tests.golden_store import golden
 from tests.store_core.services.growing_log import GrowingLog

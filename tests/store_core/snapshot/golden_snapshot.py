@@ -11,8 +11,9 @@ import pyarrow as pa
 from store_core import MessageStoreConfig, StoreSnapshot
 from store_core.codec.inner_columns import UnwrappedColumns
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
-from store_core.codec.properties import split_keys
-from store_core.log.log_scan import BatchSizer, scan_frames, skip_gap
+from store_core.codec.message_codec import split_keys
+from store_core.log.commit_log import scan_frames
+from store_core.log.log_scan import BatchSizer, skip_gap
 from tests.golden_store import GOLDEN_NAMES, RECOVERED_NAMES, golden
 
 DUMPED_STORES = [(name, name in RECOVERED_NAMES) for name in GOLDEN_NAMES]

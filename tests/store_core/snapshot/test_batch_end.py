@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import StoreSnapshot
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import CHECKPOINT, HEADER_IPV4
 from store_core.snapshot.batch_end import dispatched_end, flushed_end
 from store_core.state.store_state import StoreState
 from tests.rmqsource.stream.growing_store import GrowingStore

@@ -10,8 +10,8 @@ import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError, StoreReadError
-from store_core.layout.message import MESSAGE_MAGIC_CODE
-from store_core.log import segment_records
+from store_core.layout import MESSAGE_MAGIC_CODE
+from store_core.log import log_scan
 from store_core.log.log_scan import Gap
 from store_core.snapshot import store_snapshot
 from store_core.snapshot.store_snapshot import StoreSnapshot
@@ -68,7 +68,7 @@ def test_a_process_remembers_the_ends_of_so_many_logs_only(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("name", ["crashed-5x", "expired-5x"])
 def test_a_remote_store_reads_as_a_local_one(name, monkeypatch):
-    monkeypatch.setattr(segment_records, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(log_scan, "WINDOW_BYTES", 3000)
     root = str(golden(name).root)
     local = read_everything(root)
     remote = read_everything(root, directory=RemoteDirectory(root))

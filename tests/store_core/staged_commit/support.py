@@ -14,13 +14,13 @@ from store_core.codec.message_id import parse_host
 from store_core.codec.record_encoder import encode_records
 from store_core.commit_job import close_committed, commit_job, open_for_commit
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.message import BLANK_MAGIC_CODE, RECORD_PREFIX
+from store_core.layout import BLANK_MAGIC_CODE, RECORD_PREFIX
 from store_core.recovery.store_files import StoreFiles
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.job import StagedJob
 from store_core.staged_commit.staged_part import StagedPart
 from store_core.staged_commit.staged_part_writer import StagedPartWriter
+from store_core.staged_commit.staging import CrashPoints
 from store_core.tools.check.store_check import check_store
 
 SEGMENT_BYTES = 4096

@@ -14,8 +14,7 @@ from store_core.log.commit_log import CommitLog
 from store_core.staged_commit import staged_records
 from store_core.staged_commit.job import Ledger
 from store_core.staged_commit.log_tail import EarlySync
-from store_core.staged_commit.resolve_open_jobs import is_unfinished
-from store_core.staged_commit.staging import open_intents
+from store_core.staged_commit.staging import is_unfinished, open_intents
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from tests.store_core.staged_commit.support import (
     CONFIG,

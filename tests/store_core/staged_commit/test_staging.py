@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from store_core.commit_job import close_committed
 from store_core.errors import StoreError, StoreFormatError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import SCHEDULE_TOPIC
+from store_core.layout import SCHEDULE_TOPIC
 from store_core.staged_commit import log_tail, staged_part_writer
-from store_core.staged_commit.crash_points import CrashPoints
 from store_core.staged_commit.job import Ledger, StagedJob
 from store_core.staged_commit.log_tail import EarlySync
 from store_core.staged_commit.resolve_open_jobs import clean_staging
 from store_core.staged_commit.staging import (
     Commit,
+    CrashPoints,
     JobQueueRange,
     commit_from_json,
     commit_to_json,

@@ -14,11 +14,11 @@ from store_core.commit_job import open_for_commit
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreLockedError, StoreWriteError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
 from store_core.message import Message
 from store_core.message_store import MessageStore
 from store_core.snapshot.store_snapshot import StoreSnapshot
-from store_core.staged_commit.crash_points import CrashPoints
+from store_core.staged_commit.staging import CrashPoints
 from store_core.state.store_lock import StoreLock, refuse_links_out
 from store_core.state.store_state import StoreState, store_state
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place

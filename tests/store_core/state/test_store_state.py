@@ -11,8 +11,13 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.message_store import MessageStore
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.running_flags import RunningFlag, RunningFlags
-from store_core.state.store_kind import StoreKind, store_kind
-from store_core.state.store_state import StoreState, store_state, written_by_5x
+from store_core.state.store_state import (
+    StoreKind,
+    StoreState,
+    store_kind,
+    store_state,
+    written_by_5x,
+)
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import plan_recovery, recover_store
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store

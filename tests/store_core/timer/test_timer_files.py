@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from store_core.errors import StoreError, StoreFormatError, StoreWriteError
-from store_core.layout.timer import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
+from store_core.layout import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
 from store_core.read.timer_state import TimerProgress
 from store_core.timer.timed_rows import RollRule
 from store_core.timer.timer_files import TimerCheckpoint

@@ -15,7 +15,7 @@ from store_core import (
 )
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.java_string import string_hash
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from store_core.message_store import now_ms
 from store_core.state.running_flags import RunningFlag
 from tests.store_core.timer.timed_store import (

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from store_core import MessageStore, TimerMessageStore
-from store_core.codec.properties import string_to_properties
+from store_core.codec.message_codec import string_to_properties
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.timer.timed_store import (
     START_MS,

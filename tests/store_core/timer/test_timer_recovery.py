@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from store_core.layout.timer import TIMER_LOG_UNIT
+from store_core.layout import TIMER_LOG_UNIT
 from store_core.timer import timer_message_store
 from tests.store_core.timer.timed_store import (
     START_MS,

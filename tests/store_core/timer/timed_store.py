@@ -8,7 +8,7 @@ from pathlib import Path
 
 from store_core import Message, MessageStore, TimerMessageStore
 from store_core.files.file_writing import create_file, data_extents
-from store_core.layout.timer import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
+from store_core.layout import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
 from tests.store_core.schedule.delayed_store import Clock, bodies, config_of, queue_of
 
 __all__ = ["Clock", "bodies", "config_of", "queue_of"]

@@ -15,13 +15,17 @@ from store_core import (
     TransactionalMessageService,
     TransactionState,
 )
-from store_core.codec.message_codec import StoredRecord, encode_record
+from store_core.codec.message_codec import (
+    StoredRecord,
+    encode_record,
+    split_properties,
+    string_to_properties,
+)
 from store_core.codec.message_id import parse_host
-from store_core.codec.properties import split_properties, string_to_properties
 from store_core.codec.record_encoder import patch_record
 from store_core.config.config_files import load_consumer_offsets
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from store_core.layout import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.message import message_from_record
 from store_core.put.put_properties import property_string
 from store_core.put.record_template import draft_record, host_bytes, topic_bytes

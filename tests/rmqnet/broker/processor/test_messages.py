@@ -27,7 +27,7 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core import Message
 from store_core.config.config_files import SubscriptionGroupConfig
 from store_core.errors import StoreWriteError
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from store_core.layout import TRANSACTION_COMMIT_TYPE
 from store_core.services import reput_message
 from tests.rmqnet.broker.client_broker import FakeConnection
 from tests.rmqnet.broker.small_broker import BORN, SmallBroker, pull_header, send_header

@@ -23,7 +23,7 @@ from rmqnet.remoting.headers import (
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core import Message, MessageStore, MessageStoreConfig, StoreConfigError, StoreFormatError
 from store_core.config.lenient_json import parse_lenient_json
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from store_core.layout import TRANSACTION_COMMIT_TYPE
 from tests.golden_store import golden
 from tests.rmqnet.broker.small_broker import pull_header, send_header
 from tests.rmqnet.remoting.raw_client import RawClient

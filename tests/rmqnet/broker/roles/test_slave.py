@@ -36,7 +36,7 @@ from store_core.config.config_files import load_delay_offsets
 from store_core.config.data_version import DataVersion
 from store_core.config.lenient_json import parse_lenient_json
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.message import TRANSACTION_COMMIT_TYPE
+from store_core.layout import TRANSACTION_COMMIT_TYPE
 from tests.rmqnet.broker.small_broker import pull_header, send_header
 from tests.rmqnet.remoting.raw_client import RawClient
 

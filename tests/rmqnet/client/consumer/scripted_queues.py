@@ -14,9 +14,8 @@ from rmqnet.client.received_messages import messages_from_body
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.frame_codec import encode_frame
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RemotingCommand
-from store_core.codec.message_codec import encode_message
+from store_core.codec.message_codec import encode_message, properties_to_bytes, string_to_properties
 from store_core.codec.message_id import parse_host
-from store_core.codec.properties import properties_to_bytes, string_to_properties
 from store_core.message import Message
 from store_core.topics import RETRY_PREFIX, RETRY_TOPIC
 from tests.rmqnet.scripted_cluster import (

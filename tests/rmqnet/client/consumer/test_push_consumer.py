@@ -30,7 +30,7 @@ from rmqnet import (
 from rmqnet.client.consumer import consumption
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.layout.message import COMPRESSED_FLAG
+from store_core.layout import COMPRESSED_FLAG
 from tests.rmqnet.client.consumer.scripted_queues import ScriptedQueues
 from tests.rmqnet.scripted_cluster import answer, wait_until
 

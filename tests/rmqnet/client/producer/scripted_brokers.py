@@ -11,8 +11,8 @@ from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import ReplyMessageRequestHeader, SendMessageRequestHeaderV2
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.codec.inner_batch import split_inner_batch
-from store_core.codec.properties import properties_to_bytes, string_to_properties
+from store_core.codec.inner_columns import split_inner_batch
+from store_core.codec.message_codec import properties_to_bytes, string_to_properties
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, answer
 
 SEND_CODES = (

@@ -23,9 +23,9 @@ from rmqnet.client.producer.validation import (
 )
 from rmqnet.errors import ClientError
 from store_core.codec.compression import inflate
-from store_core.codec.inner_batch import split_inner_batch
+from store_core.codec.inner_columns import split_inner_batch
+from store_core.codec.message_codec import string_to_properties
 from store_core.codec.message_id import month_start_ms
-from store_core.codec.properties import string_to_properties
 from store_core.message import Message
 
 MIB = 1 << 20

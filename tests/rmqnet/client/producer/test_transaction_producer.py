@@ -15,8 +15,7 @@ from rmqnet.remoting.headers import (
     EndTransactionRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
-from store_core.codec.message_codec import encode_message
-from store_core.codec.properties import properties_to_bytes
+from store_core.codec.message_codec import encode_message, properties_to_bytes
 from store_core.message import Message
 from tests.rmqnet.client.producer.scripted_brokers import (
     pushed,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import HEADER_IPV4
 from store_core.tools.check import CheckReport, Finding
 from store_core.tools.repair.rebuild_in_place import rebuild_index_in_place, rebuild_queues_in_place
 from store_core.tools.repair.store_recovery import recover_store

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_encoder import encode_records
 from store_core.codec.record_frames import RecordFrames
-from store_core.layout.consume_queue import BATCH_CQ_UNIT
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import BATCH_CQ_UNIT, HEADER_IPV4
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import compaction_check
 from store_core.tools.check.compaction_check import NewestOfKeys

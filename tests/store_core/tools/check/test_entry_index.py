@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.dledger import DLEDGER_ENTRY, DLEDGER_INDEX_UNIT
+from store_core.layout import DLEDGER_ENTRY, DLEDGER_INDEX_UNIT
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import entry_check
 from tests.golden_dledger import OPTIONS, unpack_dledger

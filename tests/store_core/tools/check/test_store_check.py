@@ -13,14 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_core.errors import StoreReadError
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.consume_queue import BATCH_CQ_UNIT, CQ_UNIT
-from store_core.layout.index import INDEX_ENTRY, INDEX_HEADER, index_file_bytes
-from store_core.layout.message import (
+from store_core.layout import (
+    BATCH_CQ_UNIT,
+    CHECKPOINT,
     COMPRESSED_FLAG,
+    CQ_UNIT,
+    INDEX_ENTRY,
+    INDEX_HEADER,
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,
     SYS_FLAG_AT,
+    index_file_bytes,
 )
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.store_lock import StoreLock

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from store_core.layout.timer import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
+from store_core.layout import TIMER_CHECKPOINT, TIMER_LOG_UNIT, TIMER_SLOT
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import GOLDEN_DIR, tree_state, unpack
 from tests.store_core.tools.check.support import all_kinds, checked

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_core.layout.index import INDEX_HEADER
+from store_core.layout import INDEX_HEADER
 from store_core.tools.check.log_check import StoreTimeCheck
 from tests.golden_store import golden
 from tests.store_core.tools.check.support import checked, kinds

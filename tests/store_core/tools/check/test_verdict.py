@@ -11,7 +11,7 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.files.byte_source import ByteSource, read_error
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import CheckReport, Severity, Verdict, check_store
 from store_core.tools.check.finding_kinds import FindingKind

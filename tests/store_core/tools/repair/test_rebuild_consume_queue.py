@@ -10,7 +10,7 @@ import pytest
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.consume_queue import CQ_UNIT
+from store_core.layout import CQ_UNIT
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import CONSUME_QUEUE_EXT, list_consume_queues
 from store_core.snapshot.store_snapshot import StoreSnapshot
@@ -154,7 +154,7 @@ def test_batches_and_sizes_of_files(tmp_path, monkeypatch):
     factory = small_store(tmp_path / "store", count=300, units_per_file=7)
     view = open_store(factory)
     seen = []
-    monkeypatch.setattr("store_core.log.log_scan._BATCH_ROWS", 5)
+    monkeypatch.setattr("store_core.log.commit_log._BATCH_ROWS", 5)
     monkeypatch.setattr("store_core.tools.repair.rebuild_consume_queue._HELD_ROWS", 11)
     result = rebuild_consume_queues(
         view, str(tmp_path / "target"), progress=lambda *done: seen.append(done)

@@ -14,8 +14,9 @@ from store_core.index.index_entries import index_entries
 from store_core.index.index_file import IndexFile
 from store_core.index.index_queries import IndexService
 from store_core.index.index_writer import IndexWriter, index_file_names
-from store_core.layout.index import index_file_bytes
-from store_core.log.log_scan import Gap, refuse_gap, scan_frames, scan_log
+from store_core.layout import index_file_bytes
+from store_core.log.commit_log import scan_frames, scan_log
+from store_core.log.log_scan import Gap, refuse_gap
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair.rebuild_in_place import rebuild_index
 from tests.golden_store import CLUSTER_NAMES, RECOVERED_NAMES, STORE_NAMES, golden
@@ -323,7 +324,7 @@ def test_messages_without_keys(tmp_path):
 
 
 def test_batches_do_not_show(tmp_path, monkeypatch):
-    monkeypatch.setattr("store_core.log.log_scan._BATCH_ROWS", 7)
+    monkeypatch.setattr("store_core.log.commit_log._BATCH_ROWS", 7)
     store = golden("classic-4x")
     with view_of(store) as view:
         assert (

@@ -10,7 +10,7 @@ import pytest
 
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreFormatError
-from store_core.layout.message import HEADER_IPV4
+from store_core.layout import HEADER_IPV4
 from store_core.tools.repair.rebuild_in_place import plan_queues, rebuild_queues_in_place
 from store_core.tools.repair.rebuild_losses import QueueLoss
 from tests.golden_store import tree_state

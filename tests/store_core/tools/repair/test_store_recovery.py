@@ -13,8 +13,7 @@ from store_core import MessageStore, MessageStoreConfig, StoreFormatError, Store
 from store_core.errors import LogDamageError, StoreLockedError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.store_directory import StoreDirectory
-from store_core.layout.checkpoint import CHECKPOINT
-from store_core.layout.consume_queue import CQ_UNIT, PRE_BLANK_SIZE
+from store_core.layout import CHECKPOINT, CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue_store import ConsumeQueueStore
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import load_checkpoint

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from store_core.codec.properties import split_properties
+from store_core.codec.message_codec import split_properties
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.message import header_layout
-from store_core.log.log_scan import Gap, scan_log
+from store_core.layout import header_layout
+from store_core.log.commit_log import scan_log
+from store_core.log.log_scan import Gap
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import check_store
 from store_core.tools.check.finding_kinds import FindingKind

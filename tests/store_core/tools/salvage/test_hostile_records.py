@@ -7,7 +7,7 @@ import pytest
 
 from store_core.codec.message_codec import decode_message, encode_message
 from store_core.config.message_store_config import MessageStoreConfig
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     INNER_BATCH_FLAG,
     MAX_PROPERTIES_BYTES,

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store_core.codec.properties import string_to_properties, verify_property_crc
+from store_core.codec.message_codec import string_to_properties, verify_property_crc
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreConfigError, StoreNotFoundError, StoreWriteError
-from store_core.layout.message import (
+from store_core.layout import (
     COMPRESSED_FLAG,
     HEADER_IPV4,
     INNER_BATCH_FLAG,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from store_core.layout.record_layout import RecordLayout
+from store_core.layout import RecordLayout
 
 DEFAULT_FAMILY = "default"
 """Column family of queue units, and of settings."""

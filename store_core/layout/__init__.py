@@ -1,1 +1,0 @@
-"""Every on-disk structure of a RocketMQ store, declared exactly once."""
