@@ -1,5 +1,7 @@
 """Arrow is there when it is used, and not before."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path
