@@ -317,7 +317,6 @@ class CommandLine(typer.Typer):
             return lambda command: add(grouped(command))
 
 
-# Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 @dataclass(frozen=True)
 class ClusterSource:
     """Where a running cluster is."""

@@ -1,4 +1,4 @@
-"""Where the rows of a command come from: the files of stores, or a running cluster."""
+"""Where the rows of a command come from, stores or a cluster, and how messages are shown."""
 
 from __future__ import annotations
 

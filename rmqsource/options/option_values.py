@@ -1,4 +1,4 @@
-"""Option texts to plain values; every error quotes the option in its documented spelling."""
+"""What options are: declared at the field they fill, and how their texts become values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CRC-32 of many byte ranges at once, as RocketMQ stores them.
+"""CRC-32 of many byte ranges at once, and the records that do not have theirs.
 
 Source: RocketMQ ``UtilAll.crc32`` (release 5.3.3), which clears the top bit.
 
@@ -189,11 +189,6 @@ def _tables() -> tuple[Table, Table]:
     return low, high
 
 
-# Apart from the other columns, as it needs no Arrow kernels: planning checks records too, in
-# processes that start anew for each job, and loading the kernels takes longer than a plan.
-#
-# Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageDecoder.createCrc32`` (release
-# 5.3.3).
 class BadBody(NamedTuple):
     """A record whose frame is good and whose body is not."""
 
@@ -259,8 +254,9 @@ def _tail_start(frames: RecordFrames) -> Int64s:
     return frames.properties_start + frames.properties_length - CRC32_PROPERTY_BYTES
 
 
-# Source: RocketMQ ``CommitLog.checkMessageAndReturnSize`` (release 5.3.3), which checks neither the
-# own offset, nor, by default, the CRC over the whole record where there is one.
+# Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageDecoder.createCrc32`` (release
+# 5.3.3). By default RocketMQ does not check the CRC over the whole record where there is one. No
+# Arrow kernels are needed: a plan checks records too, and loading them takes longer than a plan.
 def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
     """Return the first row that is no record; the number of rows when all are."""
     good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))

@@ -1,4 +1,4 @@
-"""One read-only file, and those of this machine, which are mapped."""
+"""One file that is read: those of this machine are mapped, and opened where they are regular."""
 
 from __future__ import annotations
 

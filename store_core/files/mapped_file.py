@@ -42,7 +42,6 @@ _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 _NOT_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}  # a map takes a descriptor
 
 
-# Source: RocketMQ ``ReferenceResource`` (release 5.3.3).
 class RefCountedMap:
     """Counts who uses a file, from any thread.
 
@@ -121,7 +120,6 @@ class RefCountedMap:
             self._fd = -1
 
 
-# Source: RocketMQ ``DefaultMappedFile`` (release 5.3.3).
 class WritableMap(RefCountedMap):
     """Writes large blocks through the descriptor, small ones in memory.
 

@@ -1,4 +1,4 @@
-"""Index files: from the hash of ``topic#key`` to places in the commit log; read only."""
+"""Index files: from the hash of ``topic#key`` to places in the log; how many slots and entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which index files of a store that is about to be written can be kept, and which must be rebuilt.
+"""The index files of a store that is written: which can be kept, and how a query holds them.
 
 Source: RocketMQ ``IndexService.load`` (release 5.3.3), which deletes less and rebuilds less.
 """

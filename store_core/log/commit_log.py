@@ -1,4 +1,4 @@
-"""Records of a commit log by their physical offsets, whoever holds its segments."""
+"""The commit log: its segments, and its records by physical offset, one or a range at a time."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Read ranges of the commit log in order: batches of frames, and the gaps that damage left.
+"""The records of a segment: one, or a range in order as batches of frames and gaps of damage.
 
 Where a range begins and ends need not be the start of a record: a range ``[start, stop)`` holds the
 records from the first that starts at or after ``start`` up to the first that starts at or after
 ``stop``, and the gaps between them. So ranges that follow each other give every record, and every
 gap, once, wherever the cuts lie.
 
-`scan_log` reads any range of a log that this process has open; whoever wants no gaps calls
-`scan_frames`. `scan_slice` reads what `slice_of` cut from one segment, perhaps in another process.
+`scan_slice` reads what `slice_of` cut from one segment, perhaps in another process;
+`store_core.log.commit_log.scan_log` reads any range of a log that this process has open.
 """
 
 from __future__ import annotations
@@ -238,8 +238,6 @@ def lost_segments(start: int, stop: int, before: LogSlice | None, place: str) ->
     return Gap(start, stop - start, before.path, before.file_size, reason)
 
 
-# A local file is one view that costs nothing. Of a remote one only windows are read, so that memory
-# stays bounded and a slice moves its own bytes over the network, not those of the whole segment.
 def _blank_of(
     layout: RecordLayout, magic_code: int, magic: str, size: str
 ) -> tuple[RecordLayout, bytes, int, int]:
@@ -264,6 +262,8 @@ class Window(NamedTuple):
         return self.start + len(self.data)
 
 
+# A local file is one view that costs nothing. Of a remote one only windows are read, so that memory
+# stays bounded and a slice moves its own bytes over the network, not those of the whole segment.
 class SegmentRecords:
     """Where records lie in a segment. Positions are those in the file.
 
