@@ -5,6 +5,7 @@ Source: RocketMQ ``BrokerController``, ``BrokerStartup`` (release 5.3.3).
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from contextlib import ExitStack
@@ -21,13 +22,13 @@ from rmqnet.broker.processor.admin_groups import AdminClients, AdminGroups
 from rmqnet.broker.processor.admin_offsets import AdminOffsets, AdminResets
 from rmqnet.broker.processor.admin_runtime import AdminRuntime, AdminTimers
 from rmqnet.broker.processor.admin_topics import AdminQueues, AdminTopics
+from rmqnet.broker.processor.broker_processor import refuse
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
 from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
 from rmqnet.broker.processor.pull_message import PullMessageProcessor
 from rmqnet.broker.processor.query_message import QueryMessageProcessor
 from rmqnet.broker.processor.queue_offsets import QueueOffsetProcessor
-from rmqnet.broker.processor.refused_requests import RefusedRequests
 from rmqnet.broker.processor.reply_message import ReplyMessageProcessor
 from rmqnet.broker.processor.send_back import SendBackProcessor
 from rmqnet.broker.processor.send_message import SendMessageProcessor
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from rmqnet.broker.access.acl_gate import AclGate
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.metrics.metrics_server import MetricsServer
-    from rmqnet.broker.processor.request_processor import RequestProcessor
+    from rmqnet.broker.processor.broker_processor import BrokerProcessor
     from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.remoting_server import RemotingServerConfig
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROCESSORS: tuple[type[RequestProcessor], ...] = (
+PROCESSORS: tuple[type[BrokerProcessor], ...] = (
     SendMessageProcessor,
     SendBackProcessor,
     ReplyMessageProcessor,
@@ -186,7 +187,7 @@ class BrokerController(Stopping):
         role.serve(broker)
         for processor in PROCESSORS:
             processor(broker).register(self._server, self._pools)
-        RefusedRequests(role.refusals).register(self._server)
+        self._server.register(role.refusals, functools.partial(refuse, role.refusals))
         housekeeping = ClientHousekeeping(broker, self._pools.client)
         self._services = (
             RepeatedService(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
 from rmqnet.broker.clients.client_housekeeping import forget_client
 from rmqnet.broker.processor.bodies import body_of
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.client.heartbeat_data import TAG, ConsumeType, parse_heartbeat, parse_subscription
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -19,6 +19,7 @@ from rmqnet.remoting.config_ranges import check_count
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import HeartbeatResponseHeader, UnregisterClientRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.config.config_files import TopicConfig
 from store_core.config.consumer_filter_file import SQL92
 from store_core.config.lenient_json import json_object
@@ -36,7 +37,7 @@ _UNIT_SUBSCRIPTION_FLAG = 2  # of a topic (``TopicSysFlag``)
 _SQL_DIALECT = 5
 
 
-class ClientManageProcessor(RequestProcessor):
+class ClientManageProcessor(BrokerProcessor):
     """Takes clients into groups and lets them go."""
 
     pool = "heartbeat"
@@ -46,7 +47,7 @@ class ClientManageProcessor(RequestProcessor):
         self._lock = threading.Lock()
         self._fingerprints: dict[str, int] = {}
 
-    @answers(RequestCode.HEART_BEAT, with_client=True)
+    @answers(RequestCode.HEART_BEAT, with_peer=True)
     def heartbeat(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Note the groups of a client (34)."""
         try:
@@ -68,7 +69,7 @@ class ClientManageProcessor(RequestProcessor):
         )
         return request.success(header)
 
-    @answers(RequestCode.UNREGISTER_CLIENT, with_client=True)
+    @answers(RequestCode.UNREGISTER_CLIENT, with_peer=True)
     def unregister_client(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:

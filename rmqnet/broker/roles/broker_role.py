@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
-    from rmqnet.broker.processor.refused_requests import RequestRefusal
+    from rmqnet.broker.processor.broker_processor import RequestRefusal
     from rmqnet.broker.registration import Registration
     from rmqnet.remoting.codes import RequestCode
     from store_core.codec.record_frames import RecordFrames

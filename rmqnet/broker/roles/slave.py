@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
 from rmqnet.broker.broker_config import parse_config_text
+from rmqnet.broker.processor.broker_processor import REJECTED, SENDS, RequestRefusal
 from rmqnet.broker.processor.pull_advice import MASTER_ID
-from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, RequestRefusal
 from rmqnet.broker.roles.broker_role import WrittenStoreRole, followed_status
 from rmqnet.broker.stoppable_calls import StoppableCalls
 from rmqnet.client.broker_admin_client import PAGED_CODES, paged_table
