@@ -37,7 +37,7 @@ from rmqnet.broker.roles.master import MasterRole
 from rmqnet.remoting.remoting_server import RemotingServer
 from store_core.message_store import now_ms
 from store_core.services.service_thread import RepeatedService
-from store_core.with_blocks import Stopping
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from rmqnet.broker.access.acl_gate import AclGate
@@ -76,7 +76,7 @@ PROCESSORS: tuple[type[BrokerProcessor], ...] = (
 )
 
 
-class BrokerController(Stopping):
+class BrokerController(ShuttingDown):
     """Opens a store and serves it until it is stopped; a context manager.
 
     Parameters
@@ -153,8 +153,8 @@ class BrokerController(Stopping):
             return self._start()
         except BaseException:
             if self._metrics is not None:
-                self._metrics.stop()
-            self._server.stop()
+                self._metrics.shutdown()
+            self._server.shutdown()
             raise
 
     def _start(self) -> LogRecovery | None:
@@ -225,7 +225,7 @@ class BrokerController(Stopping):
         self.registration.start()
         self.role.join(self.registration)
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Leave the name servers, disconnect all clients, and close the store cleanly.
 
         A second call does nothing, nor does one in a forked child.
@@ -243,14 +243,14 @@ class BrokerController(Stopping):
         """Do each step, also where one before it fails."""
         services = [service.shutdown for service in self._services]
         steps = (
-            *(() if self._metrics is None else (self._metrics.stop,)),
+            *(() if self._metrics is None else (self._metrics.shutdown,)),
             self.registration.shutdown,  # at first: a slave registers what it takes over
             self.role.leave,
             self.registration.close,
-            self._server.stop,
-            self._pools.stop,
+            self._server.shutdown,
+            self._pools.shutdown,
             *services,
-            self.role.stop,
+            self.role.shutdown,
             self._persist,
             self.role.close,
         )

@@ -51,7 +51,7 @@ from store_core.config.data_version import parse_data_version
 from store_core.config.lenient_json import json_object, parse_lenient_json
 from store_core.errors import StoreConfigError, StoreWriteError
 from store_core.services.service_thread import RepeatedService
-from store_core.with_blocks import Stopping
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from rmqnet.remoting.remoting_server import Gate, RemotingServerConfig
@@ -65,7 +65,7 @@ _UNIT, _UNIT_SUB = 1, 2  # bits of a topic's system flags (TopicSysFlag)
 _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"  # fields of any request (MixAll)
 
 
-class NameServer(Stopping):
+class NameServer(ShuttingDown):
     """Tells clients where brokers are, which register with it (RocketMQ ``NamesrvController``).
 
     ``with NameServer(NameServerConfig(port=0)) as server: server.address``. RocketMQ's brokers and
@@ -143,7 +143,7 @@ class NameServer(Stopping):
         try:
             self.port = self._server.start(self.config.host, self.config.port)
         except ClientError:
-            self.stop()
+            self.shutdown()
             raise
         processor.config = replace(self.config, port=self.port)
         self._processor = processor
@@ -151,12 +151,12 @@ class NameServer(Stopping):
         logger.info("the name server listens at %s", self.address)
         return self.port
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Disconnect all, and listen no more; a second call does nothing."""
         self._scan.shutdown()
-        self._server.stop()
-        self._clients.stop()
-        self._others.stop()
+        self._server.shutdown()
+        self._clients.shutdown()
+        self._others.shutdown()
 
     def answer(self, request: RemotingCommand) -> RemotingCommand:
         """Answer a broker of this process, which needs neither an account nor a certificate.

@@ -36,7 +36,7 @@ _DAYS_MS = 60_000
 class BrokerRole(ABC):
     """Opens the store, and does what goes on in it while clients are answered.
 
-    Called in this order: `open`, `serve`, `start`, `join`, `leave`, `stop`, `close`.
+    Called in this order: `open`, `serve`, `start`, `join`, `leave`, `shutdown`, `close`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class BrokerRole(ABC):
         """Let the other brokers go."""
 
     @abstractmethod
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """End what `start` began; the state may still change until then."""
 
     @abstractmethod
@@ -169,7 +169,7 @@ class WrittenStoreRole(BrokerRole):
         for service in self._counts:
             service.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Count no more."""
         for service in self._counts:
             service.shutdown()

@@ -100,7 +100,7 @@ class ReadOnlyRole(BrokerRole):
         """Follow the store."""
         self._looks.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Follow it no more."""
         self._looks.shutdown()
 

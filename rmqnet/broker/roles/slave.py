@@ -26,7 +26,6 @@ from store_core.files.file_writing import replace_file
 from store_core.ha.first_report import EARLIEST
 from store_core.ha.ha_client import HAClient
 from store_core.services.service_thread import RepeatedService
-from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -123,14 +122,14 @@ class SlaveRole(WrittenStoreRole):
         self._take_over = SlaveSynchronize(
             self._calls, self.topics, self.groups, self.offsets, registration.run_once
         )
-        self._calls.open()
+        self._calls.start()
         self._synchronizes.start()
 
     def leave(self) -> None:
         """Follow the master no more; what came stays."""
         self._calls.give_up()
         self._synchronizes.shutdown()
-        self._calls.close()
+        self._calls.shutdown()
         self._stop_following()
 
     def ha_status(self) -> dict[str, Any]:
@@ -290,15 +289,11 @@ def settings_of_slave(
     return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}
 
 
-class MasterCalls(StoppableCalls, Closing):
+class MasterCalls(StoppableCalls):
     """Connections to masters, in a thread of their own; a context manager."""
 
     def __init__(self, credentials: AclCredentials | None = None) -> None:
         super().__init__("slave-to-master", credentials)
-
-    def __enter__(self) -> MasterCalls:
-        self.open()
-        return self
 
     def table(self, address: str, code: RequestCode) -> dict[str, Any]:
         """Return the JSON object that a master answers.

@@ -92,8 +92,8 @@ class ClientBroker:
     ) -> None:
         with ExitStack() as ending:  # what comes first may fail: the rest ends, too
             ending.callback(self.store.shutdown)
-            ending.callback(self.pools.stop)
-            ending.callback(self.broker.server.stop)
+            ending.callback(self.pools.shutdown)
+            ending.callback(self.broker.server.shutdown)
 
     @property
     def address(self) -> str:

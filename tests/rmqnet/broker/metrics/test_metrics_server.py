@@ -198,7 +198,7 @@ def test_readers_that_read_nothing_hold_up_nobody(cluster):
         silent[0].sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         silent[1].sendall(b"\x00" * 100)
         assert Figures(cluster).one("rocketmq_broker_permission") == 6
-        cluster.stop()
+        cluster.shutdown()
     finally:
         for each in silent:
             each.close()
