@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.broker import Broker
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
-from rmqnet.broker.clients.client_housekeeping import HOUSEKEEPING_SECONDS, ClientHousekeeping
 from rmqnet.broker.clients.consumer_manager import ConsumerChanges, ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
@@ -23,7 +22,11 @@ from rmqnet.broker.processor.admin_offsets import AdminOffsets, AdminResets
 from rmqnet.broker.processor.admin_runtime import AdminRuntime, AdminTimers
 from rmqnet.broker.processor.admin_topics import AdminQueues, AdminTopics
 from rmqnet.broker.processor.broker_processor import refuse
-from rmqnet.broker.processor.client_manage import ClientManageProcessor
+from rmqnet.broker.processor.client_manage import (
+    HOUSEKEEPING_SECONDS,
+    ClientHousekeeping,
+    ClientManageProcessor,
+)
 from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
 from rmqnet.broker.processor.pull_message import PullMessageProcessor

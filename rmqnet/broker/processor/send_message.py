@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.metrics.traffic import message_type
 from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.broker.processor.message_checks import RefusedError, sendable_topic
+from rmqnet.broker.state.traffic import message_type
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
-from rmqnet.broker.metrics.stats_items import SAMPLE_MS, BrokerStats, MessageTotals, StatsItems
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+from rmqnet.broker.state.stats_items import SAMPLE_MS, BrokerStats, MessageTotals, StatsItems
 from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
 from rmqnet.broker.state.topic_config_manager import TopicConfigManager
 from rmqnet.broker.store_host import store_host
