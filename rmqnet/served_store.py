@@ -20,7 +20,7 @@ from store_core.config.config_checks import property_text
 from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
 from store_core.errors import StoreConfigError
 from store_core.message_store import now_ms
-from store_core.with_blocks import Stopping
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class ServedState(NamedTuple):
     log_end: int
 
 
-class ServedStore(Stopping):
+class ServedStore(ShuttingDown):
     """A broker, and its name server, in this process; see `serve`. Any thread may use it.
 
     Attributes
@@ -121,18 +121,18 @@ class ServedStore(Stopping):
         try:
             self.controller.start()
         except BaseException:
-            self.stop()
+            self.shutdown()
             raise
 
-    def stop(self) -> None:
-        """Close the store cleanly, and stop; see ``BrokerController.stop``."""
+    def shutdown(self) -> None:
+        """Close the store cleanly, and stop; see ``BrokerController.shutdown``."""
         while not self._changing.acquire(timeout=_START_LOOK_SECONDS):
             self.controller.registration.give_up()  # a start may wait for a silent name server
         try:
-            self.controller.stop()
+            self.controller.shutdown()
         finally:
             if self.name_server is not None:
-                self.name_server.stop()
+                self.name_server.shutdown()
             self._changing.release()
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class EventLoopThread:
-    """Runs coroutines for other threads; it ends with `stop`, or with the process.
+    """Runs coroutines for other threads; it ends with `shutdown`, or with the process.
 
     In a forked child it does not run: the thread is the parent's.
 
@@ -47,7 +47,7 @@ class EventLoopThread:
         self._loop, self._process = loop, os.getpid()
         self._thread.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Cancel what runs, wait until it has ended, and end the thread."""
         loop = self._running_loop()
         thread, self._thread = self._thread, None

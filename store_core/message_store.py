@@ -224,7 +224,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         """
         with self._changing:
             closing, self._open = self._open, None  # at first: a read that goes on must know
-            if closing is not None and not closing.close():
+            if closing is not None and not closing.shutdown():
                 root = self.config.store_path_root_dir
                 logger.warning("%s is not stopped cleanly: the next start recovers it", root)
 

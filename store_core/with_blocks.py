@@ -5,27 +5,21 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 _T = TypeVar("_T")
-_Starts = TypeVar("_Starts", bound="_Startable")
+_S = TypeVar("_S", bound="_Service")
 
 
 class _Closable(Protocol):
     def close(self) -> object: ...
 
 
-class _Startable(Protocol):
+class _Service(Protocol):
     def start(self) -> object: ...
 
-
-class _ShutDown(Protocol):
     def shutdown(self) -> object: ...
 
 
-class _Stoppable(Protocol):
-    def stop(self) -> object: ...
-
-
 class Closing:
-    """Is open already, and closed at the end of its block."""
+    """Is open already, and closed at the end of its block: files, maps and snapshots."""
 
     __slots__ = ()
 
@@ -37,26 +31,13 @@ class Closing:
 
 
 class ShuttingDown:
-    """Starts with its block, and is shut down at the end of it."""
+    """Starts with its block, threads and all, and is shut down at the end of it."""
 
     __slots__ = ()
 
-    def __enter__(self: _Starts) -> _Starts:
+    def __enter__(self: _S) -> _S:
         self.start()
         return self
 
-    def __exit__(self: _ShutDown, *_: object) -> None:
+    def __exit__(self: _Service, *_: object) -> None:
         self.shutdown()
-
-
-class Stopping:
-    """Starts with its block, and stops at the end of it."""
-
-    __slots__ = ()
-
-    def __enter__(self: _Starts) -> _Starts:
-        self.start()
-        return self
-
-    def __exit__(self: _Stoppable, *_: object) -> None:
-        self.stop()

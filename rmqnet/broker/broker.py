@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqnet.broker.metrics.traffic import Traffic
+from rmqnet.broker.state.traffic import Traffic
 from store_core.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rmqnet.broker.clients.consumer_manager import ConsumerManager
     from rmqnet.broker.clients.producer_manager import ProducerManager
     from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
-    from rmqnet.broker.metrics.stats_items import BrokerStats, StatsItems
     from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+    from rmqnet.broker.state.stats_items import BrokerStats, StatsItems
     from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
     from rmqnet.broker.state.topic_config_manager import TopicConfigManager
     from rmqnet.remoting.remoting_server import RemotingServer

@@ -223,7 +223,7 @@ def parse_config_text(text: str) -> dict[str, str]:
     return properties
 
 
-_SETTINGS = Settings(BrokerConfig, _BOUNDS, _FROM_ZERO, {"broker_ip1": "brokerIP1"})
+_SETTINGS = Settings(BrokerConfig, _BOUNDS, _FROM_ZERO, spellings={"broker_ip1": "brokerIP1"})
 
 
 def _parsed(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Source: RocketMQ ``BrokerController``, ``BrokerStartup`` (release 5.3.3).
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from contextlib import ExitStack
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Callable
 
 from rmqnet.broker.broker import Broker
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
-from rmqnet.broker.clients.client_housekeeping import HOUSEKEEPING_SECONDS, ClientHousekeeping
 from rmqnet.broker.clients.consumer_manager import ConsumerChanges, ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
@@ -21,13 +21,17 @@ from rmqnet.broker.processor.admin_groups import AdminClients, AdminGroups
 from rmqnet.broker.processor.admin_offsets import AdminOffsets, AdminResets
 from rmqnet.broker.processor.admin_runtime import AdminRuntime, AdminTimers
 from rmqnet.broker.processor.admin_topics import AdminQueues, AdminTopics
-from rmqnet.broker.processor.client_manage import ClientManageProcessor
+from rmqnet.broker.processor.broker_processor import refuse
+from rmqnet.broker.processor.client_manage import (
+    HOUSEKEEPING_SECONDS,
+    ClientHousekeeping,
+    ClientManageProcessor,
+)
 from rmqnet.broker.processor.consumer_manage import ConsumerManageProcessor
 from rmqnet.broker.processor.end_transaction import EndTransactionProcessor
 from rmqnet.broker.processor.pull_message import PullMessageProcessor
 from rmqnet.broker.processor.query_message import QueryMessageProcessor
 from rmqnet.broker.processor.queue_offsets import QueueOffsetProcessor
-from rmqnet.broker.processor.refused_requests import RefusedRequests
 from rmqnet.broker.processor.reply_message import ReplyMessageProcessor
 from rmqnet.broker.processor.send_back import SendBackProcessor
 from rmqnet.broker.processor.send_message import SendMessageProcessor
@@ -36,13 +40,13 @@ from rmqnet.broker.roles.master import MasterRole
 from rmqnet.remoting.remoting_server import RemotingServer
 from store_core.message_store import now_ms
 from store_core.services.service_thread import RepeatedService
-from store_core.with_blocks import Stopping
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from rmqnet.broker.access.acl_gate import AclGate
     from rmqnet.broker.broker_config import BrokerConfig
     from rmqnet.broker.metrics.metrics_server import MetricsServer
-    from rmqnet.broker.processor.request_processor import RequestProcessor
+    from rmqnet.broker.processor.broker_processor import BrokerProcessor
     from rmqnet.broker.roles.broker_role import BrokerRole
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.remoting_server import RemotingServerConfig
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PROCESSORS: tuple[type[RequestProcessor], ...] = (
+PROCESSORS: tuple[type[BrokerProcessor], ...] = (
     SendMessageProcessor,
     SendBackProcessor,
     ReplyMessageProcessor,
@@ -75,7 +79,7 @@ PROCESSORS: tuple[type[RequestProcessor], ...] = (
 )
 
 
-class BrokerController(Stopping):
+class BrokerController(ShuttingDown):
     """Opens a store and serves it until it is stopped; a context manager.
 
     Parameters
@@ -152,8 +156,8 @@ class BrokerController(Stopping):
             return self._start()
         except BaseException:
             if self._metrics is not None:
-                self._metrics.stop()
-            self._server.stop()
+                self._metrics.shutdown()
+            self._server.shutdown()
             raise
 
     def _start(self) -> LogRecovery | None:
@@ -186,7 +190,7 @@ class BrokerController(Stopping):
         role.serve(broker)
         for processor in PROCESSORS:
             processor(broker).register(self._server, self._pools)
-        RefusedRequests(role.refusals).register(self._server)
+        self._server.register(role.refusals, functools.partial(refuse, role.refusals))
         housekeeping = ClientHousekeeping(broker, self._pools.client)
         self._services = (
             RepeatedService(
@@ -224,7 +228,7 @@ class BrokerController(Stopping):
         self.registration.start()
         self.role.join(self.registration)
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Leave the name servers, disconnect all clients, and close the store cleanly.
 
         A second call does nothing, nor does one in a forked child.
@@ -242,14 +246,14 @@ class BrokerController(Stopping):
         """Do each step, also where one before it fails."""
         services = [service.shutdown for service in self._services]
         steps = (
-            *(() if self._metrics is None else (self._metrics.stop,)),
+            *(() if self._metrics is None else (self._metrics.shutdown,)),
             self.registration.shutdown,  # at first: a slave registers what it takes over
             self.role.leave,
             self.registration.close,
-            self._server.stop,
-            self._pools.stop,
+            self._server.shutdown,
+            self._pools.shutdown,
             *services,
-            self.role.stop,
+            self.role.shutdown,
             self._persist,
             self.role.close,
         )

@@ -74,7 +74,7 @@ class Pools:
         for pool in self.all:
             pool.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Wait a while for what runs; what waits is dropped.
 
         Who asked is disconnected by now and has no answer: what is late is nobody's loss.
@@ -83,5 +83,5 @@ class Pools:
             pool.end()
         deadline = time.monotonic() + _STOP_SECONDS
         for pool in self.all:
-            if not pool.stop(max(deadline - time.monotonic(), 0)):
+            if not pool.shutdown(max(deadline - time.monotonic(), 0)):
                 logger.warning("a request is still worked on in pool %s: it is left", pool.name)

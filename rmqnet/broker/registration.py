@@ -70,7 +70,7 @@ class Registration(ServiceThread):
 
     def open(self) -> None:
         """Connect; `run_once` may be called from now on."""
-        self._calls.open()
+        self._calls.start()
 
     def give_up(self) -> None:
         """Register no more until the next `open`; what runs ends."""
@@ -84,7 +84,7 @@ class Registration(ServiceThread):
     def close(self) -> None:
         """Tell name servers that the broker goes, and end the connections."""
         remoting = self._calls.remoting
-        self._calls.close(None if remoting is None else self._leave(remoting))
+        self._calls.shutdown(None if remoting is None else self._leave(remoting))
 
     def run_once(self) -> bool:
         """Register with all name servers; return whether one of them answered."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqnet.errors import RemotingError
 from rmqnet.remoting.remoting_client import RemotingClient
 from store_core.event_loop_thread import EventLoopThread
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class StoppableCalls:
+class StoppableCalls(ShuttingDown):
     """Connections in a thread of their own, whose requests can be given up at any time.
 
     A server that accepts and never answers would otherwise delay the end of a broker by as long as
@@ -34,7 +35,7 @@ class StoppableCalls:
         self._takes_calls = False
         self.remoting: RemotingClient | None = None
 
-    def open(self) -> None:
+    def start(self) -> None:
         """Take calls; a second call does nothing."""
         if self.remoting is None:
             self._loop_thread.start()
@@ -72,7 +73,7 @@ class StoppableCalls:
         for call in under_way:
             call.cancel()
 
-    def close(self, farewell: Coroutine[Any, Any, object] | None = None) -> None:
+    def shutdown(self, farewell: Coroutine[Any, Any, object] | None = None) -> None:
         """Give up all calls, carry out a last one, and end the connections."""
         self.give_up()
         remoting, self.remoting = self.remoting, None
@@ -81,7 +82,7 @@ class StoppableCalls:
         if farewell is not None:
             self._loop_thread.submit(farewell).result()
         self._loop_thread.submit(remoting.close()).result()
-        self._loop_thread.stop()
+        self._loop_thread.shutdown()
 
     def _stopped(self) -> str:
         return f"{self._name}: the broker stops"

@@ -26,6 +26,7 @@ from rmqnet.remoting.headers import (
     ResetOffsetRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import RequestProcessor, answers
 from store_core.codec.compression import inflate
 from store_core.codec.message_codec import string_to_properties
 from store_core.config.lenient_json import json_object, parse_lenient_json
@@ -45,7 +46,7 @@ logger = logging.getLogger(__name__)
 _ARRIVE_TIME = "ARRIVE_TIME"
 
 
-class BrokerRequests:
+class BrokerRequests(RequestProcessor):
     """Answers brokers; what may wait runs in threads of a pool.
 
     Parameters
@@ -60,17 +61,10 @@ class BrokerRequests:
 
     def register(self, remoting: RemotingClient) -> None:
         """Take the requests of brokers from now on."""
-        for code, answer in {
-            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._ids_changed,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._consumer_status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._reply,
-        }.items():
-            remoting.register_processor(code, answer)
+        for code, handler in self.handlers().items():
+            remoting.register_processor(code, handler)
 
+    @answers(RequestCode.CHECK_TRANSACTION_STATE, with_peer=True)
     async def _check_transaction(self, address: str, request: RemotingCommand) -> None:
         header = decode_header(CheckTransactionStateRequestHeader, request.ext_fields)
         message = _message_of(request, address)
@@ -81,6 +75,7 @@ class BrokerRequests:
         else:
             await self._in_pool(producer.check_transaction, message, header, address)
 
+    @answers(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, with_peer=True)
     async def _ids_changed(self, address: str, request: RemotingCommand) -> None:
         header = decode_header(NotifyConsumerIdsChangedRequestHeader, request.ext_fields)
         logger.info("%s: the members of group %s changed", address, header.consumer_group)
@@ -88,6 +83,7 @@ class BrokerRequests:
         if consumer is not None:
             consumer.on_consumer_ids_changed()
 
+    @answers(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, with_peer=True)
     async def _reset_offsets(self, address: str, request: RemotingCommand) -> None:
         header = decode_header(ResetOffsetRequestHeader, request.ext_fields)
         consumer = self._groups.consumers.get(header.group)
@@ -97,7 +93,8 @@ class BrokerRequests:
         offsets = _offsets_of(request, address)
         await self._in_pool(consumer.reset_offsets, header.topic, offsets)
 
-    async def _consumer_status(self, _: str, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
+    async def _consumer_status(self, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(GetConsumerStatusRequestHeader, request.ext_fields)
         consumer = self._groups.consumers.get(header.group)
         if consumer is None:
@@ -105,7 +102,8 @@ class BrokerRequests:
         offsets = await self._in_pool(consumer.consumer_offsets, header.topic)
         return request.success(body=to_queue_json({"messageQueueTable": offsets}).encode())
 
-    async def _running_info(self, _: str, request: RemotingCommand) -> RemotingCommand:
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
+    async def _running_info(self, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(GetConsumerRunningInfoRequestHeader, request.ext_fields)
         consumer = self._groups.consumers.get(header.consumer_group)
         if consumer is None:
@@ -113,6 +111,7 @@ class BrokerRequests:
         info = await self._in_pool(consumer.running_info)
         return request.success(body=to_queue_json(info).encode())
 
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY, with_peer=True)
     async def _consume_directly(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ConsumeMessageDirectlyResultRequestHeader, request.ext_fields)
         consumer = self._groups.consumers.get(header.consumer_group)
@@ -123,6 +122,7 @@ class BrokerRequests:
         result = await self._in_pool(consumer.consume_directly, message, broker_name)
         return request.success(body=json.dumps(result).encode())
 
+    @answers(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, with_peer=True)
     async def _reply(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ReplyMessageRequestHeader, request.ext_fields)
         message = _reply_message(header, request.body)

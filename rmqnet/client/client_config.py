@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqnet.client.addresses import local_ip, parse_addresses
 from rmqnet.errors import ClientError
+from store_core.config.config_checks import Settings
 
 if TYPE_CHECKING:
     from rmqnet.remoting.acl import AclCredentials
@@ -61,13 +62,8 @@ class ClientConfig:
     mq_client_api_timeout_ms: int = 3_000
 
     def __post_init__(self) -> None:
+        _SETTINGS.check(vars(self))
         parse_addresses(self.namesrv_addr)
-        for name in (each.name for each in fields(self) if each.name.endswith("_ms")):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ClientError(f"{name}: whole milliseconds are expected, not {value!r}")
-            if not 0 < value <= _MAX_INTERVAL_MS:
-                raise ClientError(f"{name}: 1 to {_MAX_INTERVAL_MS} is expected, not {value}")
         for name in ("instance_name", "unit_name"):
             if "@" in (getattr(self, name) or ""):
                 raise ClientError(f"{name}: '@' separates the parts of a client id; leave it out")
@@ -97,6 +93,9 @@ class ClientConfig:
         if self.instance_name != DEFAULT_INSTANCE_NAME:
             return self
         return replace(self, instance_name=f"{os.getpid()}#{time.monotonic_ns()}")
+
+
+_SETTINGS = Settings(ClientConfig, {}, (1, _MAX_INTERVAL_MS), keys=str, error=ClientError)
 
 
 def client_config(config: ClientConfig | str) -> ClientConfig:

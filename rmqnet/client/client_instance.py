@@ -89,7 +89,7 @@ class ClientInstance(ShuttingDown):
                 try:
                     self._loop_thread.submit(self._open()).result()
                 except BaseException:
-                    self._loop_thread.stop()
+                    self._loop_thread.shutdown()
                     raise
                 self._is_started = True
         return self
@@ -391,7 +391,7 @@ class ClientInstance(ShuttingDown):
         try:
             self._loop_thread.submit(self._leave()).result()
         finally:
-            self._loop_thread.stop()
+            self._loop_thread.shutdown()
             self._cancel_waiting()
             if self._pool is not None:
                 # A listener that shuts its client down cannot be waited for: it waits for this.

@@ -91,5 +91,5 @@ _SETTINGS = Settings(
     NameServerConfig,
     {"port": (0, 65_535)},
     (1, INT_MAX),
-    {"host": "bindAddress", "port": "listenPort"},
+    spellings={"host": "bindAddress", "port": "listenPort"},
 )

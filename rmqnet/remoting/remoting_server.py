@@ -186,7 +186,7 @@ class RemotingServer:
         try:
             return self._thread.submit(self._listen_to_all(host, port, vip_channel)).result()
         except OSError as err:
-            self._thread.stop()
+            self._thread.shutdown()
             raise ClientError(f"{self._name} cannot listen at {host}:{port}: {err}") from err
 
     def serve(self) -> None:
@@ -194,11 +194,11 @@ class RemotingServer:
         for listener in self._listeners:
             self._thread.submit(listener.start_serving()).result()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Take no more clients, and disconnect all; a second call does nothing."""
         if self._thread.is_running:
             self._thread.submit(self._close()).result()
-            self._thread.stop()
+            self._thread.shutdown()
 
     def answer(
         self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand

@@ -62,7 +62,7 @@ class WorkerPool:
         for thread in self._threads:
             thread.start()
 
-    def stop(self, timeout_s: float | None = None) -> bool:
+    def shutdown(self, timeout_s: float | None = None) -> bool:
         """Wait for the tasks that run; those that wait are dropped.
 
         Return False where one runs on after the timeout; nobody waits for it any more.

@@ -71,7 +71,7 @@ def _content(
 
     with no_library_warnings():
         findings = collect(options, progress.splits)
-    progress.stop()
+    progress.hide()
     report.rows = findings.counts.messages
     report.tell_missing(options, seen=findings.counts.queues["topic"].unique().to_pylist())
     findings.told = tuple(dict.fromkeys(report.damages))

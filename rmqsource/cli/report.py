@@ -158,7 +158,7 @@ class ProgressBars:
         if total != 1:
             self.step("reading", done, total)
 
-    def stop(self) -> None:
+    def hide(self) -> None:
         """Take the bars away."""
         if self._bars is not None:
             self._bars.stop()
@@ -172,7 +172,7 @@ def progress_bars() -> Iterator[ProgressBars]:
     try:
         yield bars
     finally:
-        bars.stop()
+        bars.hide()
 
 
 @contextmanager

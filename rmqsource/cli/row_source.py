@@ -178,7 +178,7 @@ class MessageWriter:
             self._report.rows += 1
             self.topics.add(row["topic"])
             if self._in_full or (sys.stdout.isatty() and not self._display.is_table):
-                progress.stop()
+                progress.hide()
             if self._in_full:
                 write_record({name: row[name] for name in MESSAGE_COLUMNS}, self._display)
             else:

@@ -19,7 +19,7 @@ from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
 from rmqnet.remoting.tls import TlsConfig
 from rmqsource.live.errors import ClusterError
 from store_core.event_loop_thread import EventLoopThread
-from store_core.with_blocks import Closing
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Iterator
@@ -45,7 +45,7 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 
 
-class Cluster(Closing):
+class Cluster(ShuttingDown):
     """Connections to name servers and brokers; a context manager.
 
     Its coroutines run in a thread of its own; `call` runs one and waits for it.
@@ -57,21 +57,22 @@ class Cluster(Closing):
         self._opened: RemotingClient | None = None
         self.timeout_s = connection.request_timeout_ms / 1000
 
-    def __enter__(self) -> Cluster:
+    def start(self) -> Cluster:
+        """Connect; the address of a name server may be wrong."""
         self.thread.start()
         try:
             self.call(self._open())
         except BaseException:
-            self.close()
+            self.shutdown()
             raise
         return self
 
-    def close(self) -> None:
+    def shutdown(self) -> None:
         """Close all connections and end the thread."""
         remoting, self._opened = self._opened, None
         if remoting is not None and self.thread.is_running:
             self.call(remoting.close())
-        self.thread.stop()
+        self.thread.shutdown()
 
     def call(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the loop and return what it does.

@@ -85,7 +85,7 @@ class LiveFollower:
     def close(self) -> None:
         """Close the connections."""
         if self._cluster_ is not None:
-            self._cluster_.close()
+            self._cluster_.shutdown()
         self._cluster_ = self._queues_ = None
 
     @property
@@ -176,7 +176,7 @@ class LiveFollower:
     @property
     def _cluster(self) -> Cluster:
         if self._cluster_ is None:
-            self._cluster_ = Cluster(self._options.connection).__enter__()
+            self._cluster_ = Cluster(self._options.connection).start()
         return self._cluster_
 
     @property

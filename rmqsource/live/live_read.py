@@ -157,7 +157,7 @@ def read_ranges(
         with cluster.explained():
             yield from batches.of_pulls(pulls)
     finally:
-        pulls.stop()
+        pulls.shutdown()
 
 
 def _read_keys(

@@ -296,7 +296,7 @@ class PullAhead(Generic[Job, Result]):
             yield found
             job = self._rest(found)
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """End what runs; results that nobody took are lost."""
         self._running.cancel()
 

@@ -55,7 +55,7 @@ class StreamRead(ABC):
     def commit(self, end: dict[str, Any]) -> None:  # noqa: B027 (stores need nothing)
         """Take note of what Spark is done with."""
 
-    def stop(self) -> None:  # noqa: B027 (see above)
+    def close(self) -> None:  # noqa: B027 (see above)
         """Close what the follower opened."""
 
 

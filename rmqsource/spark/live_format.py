@@ -90,7 +90,7 @@ class LiveStream(StreamRead):
         if self._options.commit_offsets:
             self.follower.commit(self.offset_of(end))
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self.follower.close()
 
 

@@ -63,7 +63,7 @@ class SparkStreamReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Close what was opened to follow."""
-        self._stream.stop()
+        self._stream.close()
 
 
 class UnlimitedStreamReader(SparkStreamReader):

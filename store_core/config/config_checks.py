@@ -1,7 +1,8 @@
-"""Texts and bounds of settings; errors name RocketMQ's key."""
+"""Texts and bounds of settings; errors name the key."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import fields
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from store_core.errors import StoreConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
+
+    Bounds = tuple[float, float]
 
 INT_MAX = 2**31 - 1
 _LAST_HOUR = 23
@@ -20,56 +23,103 @@ _MAX_DELAY_DIGITS = 9
 _DELAY_LEVEL = re.compile(rf"([+-]?[0-9]{{1,{_MAX_DELAY_DIGITS}}})([smhd])", re.ASCII)
 _SHOWN_CHARACTERS = 200
 _BOOLS = {"true": True, "false": False}
+_KINDS = {"int": int, "bool": bool, "float": float, "str": str}
+_WANTED = {int: "a whole number", bool: "True or False", float: "a number", str: "a text"}
+
+
+@cache
+def camel_case(name: str) -> str:
+    """Return RocketMQ's key of a field."""
+    first, *rest = name.split("_")
+    return first + "".join("CRC" if word == "crc" else word.capitalize() for word in rest)
 
 
 class Settings:
-    """RocketMQ's key, the kind and the bounds of each field of a class, looked up once.
+    """The key, the kind and the bounds of each field of a class, looked up once.
+
+    Fields that are neither text nor number nor bool are nobody's concern here.
 
     Parameters
     ----------
     bounds, other_bounds
-        Of numbers, by field, and of those that are not named there.
+        Of numbers, by field, and of those that are not named there; both are included.
     spellings
-        The keys that are no camel case of their fields.
+        The keys that `keys` does not make of their fields.
+    choices
+        The texts that a field may have.
+    keys
+        Makes a key of the name of a field; RocketMQ's by default.
+    error
+        What is raised.
     """
 
     def __init__(
         self,
         cls: type,
-        bounds: Mapping[str, tuple[int, int]],
-        other_bounds: tuple[int, int],
-        spellings: Mapping[str, str],
+        bounds: Mapping[str, Bounds],
+        other_bounds: Bounds,
+        *,
+        spellings: Mapping[str, str] | None = None,
+        choices: Mapping[str, Collection[str]] | None = None,
+        keys: Callable[[str], str] = camel_case,
+        error: type[Exception] = StoreConfigError,
     ) -> None:
-        self.kinds = {each.name: str(each.type) for each in fields(cls)}
-        self.keys = {name: spellings.get(name) or camel_case(name) for name in self.kinds}
-        self._rows: list[tuple[str, Any, bool, tuple[int, int]]] = [
-            (name, _type_of(kind), "None" in kind, bounds.get(name, other_bounds))
+        types = {each.name: str(each.type) for each in fields(cls)}
+        found = {name: _KINDS.get(kind.partition(" ")[0]) for name, kind in types.items()}
+        self.kinds: dict[str, type] = {name: kind for name, kind in found.items() if kind}
+        self.keys = {name: (spellings or {}).get(name) or keys(name) for name in self.kinds}
+        self._choices, self._error = choices or {}, error
+        self._rows: list[tuple[str, Any, bool, Bounds]] = [
+            (name, kind, "None" in types[name], bounds.get(name, other_bounds))
             for name, kind in self.kinds.items()
         ]
 
     def check(self, values: Mapping[str, Any]) -> None:
-        """Refuse what `check_value` does; None is good where a field may be None."""
+        """Refuse other kinds, numbers out of bounds, and texts that are no choice.
+
+        None is good where a field may be None.
+        """
         for name, kind, may_be_none, (least, most) in self._rows:
             value = values[name]
             if type(value) is kind:  # nearly all: spares two calls a field
-                is_good = kind is bool or (kind is int and least <= value <= most)
+                is_good = kind is bool or (kind is not str and least <= value <= most)
                 if is_good or (kind is str and value.isascii() and "\0" not in value):
                     continue
             if value is not None or not may_be_none:
-                check_value(self.keys[name], self.kinds[name], value, (least, most))
+                self._check_value(self.keys[name], kind, value, (least, most))
+        for name, choices in self._choices.items():
+            if values[name] not in choices:
+                raise self._error(
+                    f"{self.keys[name]}={shortened(values[name])}: one of {', '.join(choices)} is "
+                    "needed"
+                )
+
+    def _check_value(self, key: str, kind: type, value: Any, bounds: Bounds) -> None:
+        is_kind = isinstance(value, (int, float) if kind is float else kind)
+        if not is_kind or (isinstance(value, bool) and kind is not bool):
+            raise self._error(f"{key}={value!r}: {_WANTED[kind]} is needed")
+        if kind is str and not _is_file_name(value):
+            raise self._error(f"{key}={shortened(value)}: NUL and half characters are not allowed")
+        if kind in (int, float) and not bounds[0] <= value <= bounds[1]:
+            most = "or more" if bounds[1] == math.inf else f"to {bounds[1]}"
+            raise self._error(f"{key}={value}: must be {bounds[0]} {most}")
 
     def parse(self, name: str, text: str) -> Any:
         """Return the value of a field that a text stands for."""
-        return parse_value(self.keys[name], self.kinds[name], text)
+        key, kind = self.keys[name], self.kinds[name]
+        if kind is int:
+            return _parse_int(key, text)
+        if kind is bool:
+            value = _BOOLS.get(text.strip().lower())
+            if value is None:
+                raise StoreConfigError(f"{key}={shortened(text)}: true or false is needed")
+            return value
+        return text
 
     def texts(self, config: object) -> dict[str, str]:
-        """Return what is set, by RocketMQ's keys; fields that are None stay away."""
+        """Return what is set, by key; fields that are None stay away."""
         found = ((key, getattr(config, name)) for name, key in self.keys.items())
         return {key: property_text(value) for key, value in found if value is not None}
-
-
-def _type_of(kind: str) -> type:
-    return int if kind.startswith("int") else bool if kind.startswith("bool") else str
 
 
 def property_text(value: Any) -> str:
@@ -82,60 +132,17 @@ def properties_text(texts: Mapping[str, str]) -> str:
     return "".join(f"{key}={text}\n" for key, text in sorted(texts.items()))
 
 
-@cache
-def camel_case(name: str) -> str:
-    """Return RocketMQ's key of a field."""
-    first, *rest = name.split("_")
-    return first + "".join("CRC" if word == "crc" else word.capitalize() for word in rest)
-
-
-def parse_value(key: str, kind: str, text: str) -> Any:
-    """Return a value of the kind that a field's annotation names: int, bool, or else text."""
-    if kind.startswith("int"):
-        return _parse_int(key, text)
-    if kind.startswith("bool"):
-        value = _BOOLS.get(text.strip().lower())
-        if value is None:
-            raise StoreConfigError(f"{key}={shortened(text)}: true or false is needed")
-        return value
-    return text
-
-
-def check_value(key: str, kind: str, value: Any, bounds: tuple[int, int]) -> None:
-    """Refuse a value of another kind, and a number out of bounds (both included)."""
-    if kind.startswith("int"):
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise StoreConfigError(f"{key}={value!r}: a whole number is needed")
-        if not bounds[0] <= value <= bounds[1]:
-            raise StoreConfigError(f"{key}={value}: must be {bounds[0]} to {bounds[1]}")
-    elif kind.startswith("bool"):
-        if not isinstance(value, bool):
-            raise StoreConfigError(f"{key}={value!r}: True or False is needed")
-    elif not isinstance(value, str):
-        raise StoreConfigError(f"{key}={value!r}: a text is needed")
-    else:
-        _check_text(key, value)
-
-
-def _check_text(key: str, text: str) -> None:
-    """Refuse what no name of a file can be: some of the texts are paths."""
+def _is_file_name(text: str) -> bool:
+    """Return whether a file can have it as its name: some of the texts are paths."""
     try:
-        is_name = "\0" not in text and bool(os.fsencode(text) or not text)
+        return "\0" not in text and bool(os.fsencode(text) or not text)
     except UnicodeEncodeError:
-        is_name = False
-    if not is_name:
-        raise StoreConfigError(f"{key}={shortened(text)}: NUL and half characters are not allowed")
+        return False
 
 
 def shortened(text: str) -> str:
     """Return a text for an error: quoted, and not all of it where it is long."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
-
-
-def check_choice(key: str, value: str, choices: Collection[str]) -> None:
-    """Refuse what is none of the names."""
-    if value not in choices:
-        raise StoreConfigError(f"{key}={shortened(value)}: one of {', '.join(choices)} is needed")
 
 
 def _parse_int(key: str, text: str) -> int:

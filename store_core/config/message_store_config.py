@@ -13,8 +13,6 @@ from store_core.config.broker_config import has_byte_order_mark, read_properties
 from store_core.config.config_checks import (
     INT_MAX,
     Settings,
-    camel_case,
-    check_choice,
     parse_delay_levels,
     parse_hours,
     shortened,
@@ -35,7 +33,6 @@ __all__ = [
     "DEFAULT_SIZES",
     "KEYS",
     "MessageStoreConfig",
-    "camel_case",
     "config_key_names",
     "load_broker_config",
     "with_default_sizes",
@@ -315,8 +312,6 @@ class MessageStoreConfig:
                 paths = ",".join(local_path(path) for path in value.split(","))
                 object.__setattr__(self, name, paths)
         STORE_SETTINGS.check(given)
-        for name, choices in _CHOICES.items():
-            check_choice(camel_case(name), getattr(self, name), choices)
         _ = self.delay_levels_ms, self.delete_hours
 
     @cached_property
@@ -389,8 +384,8 @@ class MessageStoreConfig:
         return cls.from_properties(properties)
 
 
-STORE_SETTINGS = Settings(MessageStoreConfig, _BOUNDS, (1, INT_MAX), {})
-_TEXTS = [name for name, kind in STORE_SETTINGS.kinds.items() if kind.startswith("str")]
+STORE_SETTINGS = Settings(MessageStoreConfig, _BOUNDS, (1, INT_MAX), choices=_CHOICES)
+_TEXTS = [name for name, kind in STORE_SETTINGS.kinds.items() if kind is str]
 KEYS: dict[str, str] = {key: name for name, key in STORE_SETTINGS.keys.items()}
 """RocketMQ's key -> field of `MessageStoreConfig`."""
 

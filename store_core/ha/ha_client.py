@@ -166,7 +166,7 @@ class HAClient(ShuttingDown):
         Shut the store down after that. A second call does nothing.
         """
         with self._changing:
-            self._thread.stop()
+            self._thread.shutdown()
             self._running = None
             with _taking:
                 if _followers.get(id(self._store)) is self:

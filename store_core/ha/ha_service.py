@@ -373,7 +373,7 @@ class HAService(ShuttingDown):
     def _stop(self) -> None:
         if self._thread.is_running:
             self._thread.submit(self._ended("this master stops")).result()
-            self._thread.stop()
+            self._thread.shutdown()
         if self._is_registered:
             self._is_registered = False
             with suppress(StoreClosedError):

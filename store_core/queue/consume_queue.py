@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -11,9 +11,11 @@ import numpy as np
 from store_core.errors import CorruptRecordError, FileVanishedError
 from store_core.layout import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.queue_directories import CONSUME_QUEUE
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
@@ -65,12 +67,9 @@ class ConsumeQueue:
     @contextmanager
     def held_open(self) -> Iterator[ConsumeQueue]:
         """Give the same queue with a file that stays open from one call to the next."""
-        twin, files = copy(self), _UnitFiles(self, stay_open=True)
-        twin._held = files
-        try:
+        twin = copy(self)
+        with _UnitFiles(self) as twin._held:
             yield twin
-        finally:
-            files.close()
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
         """Return the units ``[start, stop)`` as a native array, clipped to what the files hold.
@@ -189,25 +188,17 @@ class ConsumeQueue:
         """Return the first queue offset of each file."""
         return tuple(s.from_offset // CQ_UNIT.size for s in self.segments)
 
-    def _files(self) -> _UnitFiles:
-        return self._held or _UnitFiles(self)
+    def _files(self) -> AbstractContextManager[_UnitFiles]:
+        return nullcontext(self._held) if self._held else _UnitFiles(self)
 
 
-class _UnitFiles:
+class _UnitFiles(Closing):
     """The file that a call is reading; one is open at a time, to the end of the block or longer."""
 
-    def __init__(self, queue: ConsumeQueue, *, stay_open: bool = False) -> None:
+    def __init__(self, queue: ConsumeQueue) -> None:
         self._queue = queue
-        self._stay_open = stay_open
         self._source: ByteSource | None = None
         self._seen: dict[int, tuple[int, int]] = {}
-
-    def __enter__(self) -> _UnitFiles:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._stay_open:
-            self.close()
 
     def place(self, at: int) -> tuple[int, int]:
         """Return offset and size of one unit; they are kept, as ends are looked at repeatedly."""

@@ -24,7 +24,6 @@ from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.queue_records import frames_of_units, units_together
 from store_core.results import PutMessageStatus
 from store_core.services.service_thread import OnePerStore, ServiceThread
-from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from store_core.message_store import MessageStore
@@ -41,7 +40,7 @@ _only = OnePerStore("delivers its delayed messages")
 _ADVICE = "Without this file all that the schedule topic has would be delivered once more"
 
 
-class ScheduleMessageService(ServiceThread, ShuttingDown):
+class ScheduleMessageService(ServiceThread):
     """Delivers what is due of a store's delay levels; a context manager that starts and stops it.
 
     One queue offset a level says what is delivered; a level's messages are delivered in the order

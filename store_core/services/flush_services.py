@@ -369,11 +369,11 @@ class FlushManager:
             replication.store_pauses()
         return replication
 
-    def stop_and_finish(self) -> None:
+    def shutdown_or_finish(self) -> None:
         """Stop the services; then all of the log is on the disk, unless one of them failed."""
         if self.commit_service is not None:
-            self.commit_service.stop_and_finish()
-        self.flush_service.stop_and_finish()
+            self.commit_service.shutdown_or_finish()
+        self.flush_service.shutdown_or_finish()
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
         """Do what the configuration wants after an append."""

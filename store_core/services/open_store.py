@@ -177,7 +177,7 @@ class OpenStore:
                 service.start()
             self.is_started = True
 
-    def close(self) -> bool:
+    def shutdown(self) -> bool:
         """Stop all; return whether all is flushed and dispatched, and so ``abort`` is gone."""
         self._stop()
         log = self.files.segments
@@ -340,13 +340,13 @@ class OpenStore:
         self.flush.end_replication()
         self._clean.shutdown()
         self.stats.shutdown()
-        self.flush.stop_and_finish()
-        self.reput.stop_and_finish()
-        self.build_index.stop_and_finish()
-        self.flush_queues.stop_and_finish()
-        self.allocate.stop_and_finish()
+        self.flush.shutdown_or_finish()
+        self.reput.shutdown_or_finish()
+        self.build_index.shutdown_or_finish()
+        self.flush_queues.shutdown_or_finish()
+        self.allocate.shutdown_or_finish()
         self._confirm_last_record()
-        self.checkpoint.stop_and_finish()
+        self.checkpoint.shutdown_or_finish()
         if self.pool is not None:
             self.pool.close()
         self.index.close()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable
 
 from store_core.errors import StoreLockedError
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 _REST_AFTER_ERROR_S = 1.0
 
 
-class ServiceThread(ABC):
+class ServiceThread(ShuttingDown, ABC):
     """Calls `run_once` from a thread; tests call it themselves.
 
     An exception of `run_once` is logged and kept, then the service tries again a second later: a
@@ -53,7 +54,7 @@ class ServiceThread(ABC):
     def run_once(self) -> bool:
         """Do what is to be done now; return whether there was anything."""
 
-    def finish(self) -> None:  # noqa: B027 (not every service leaves something undone)
+    def finish(self) -> None:
         """Do what must not be left undone; called at the end of `shutdown`."""
 
     def wakeup(self) -> None:
@@ -83,7 +84,7 @@ class ServiceThread(ABC):
         self._let_pause(None)
         self._guarded(self.finish)
 
-    def stop_and_finish(self) -> None:
+    def shutdown_or_finish(self) -> None:
         """Shut down; of a service that was never started only `finish` is called."""
         if self._thread is None:
             self._guarded(self.finish)

@@ -18,6 +18,7 @@ from store_core.files.byte_source import open_to_read
 from store_core.files.file_writing import sync_data, write_all, write_error
 from store_core.layout import BLANK_RECORD_BYTES
 from store_core.staged_commit.staged_part import OTHER_BYTES, StagedChunk, checksum, records_path
+from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +136,7 @@ def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
         first, begin = stop, end
 
 
-class StagedRecordsReader:
+class StagedRecordsReader(Closing):
     """Reads the records of a part once, chunk by chunk, into two buffers in turn."""
 
     def __init__(self, part: StagedPart, *, keep: bool) -> None:
@@ -143,10 +144,8 @@ class StagedRecordsReader:
         self._buffers = [np.empty(0, np.uint8)] * 2
         self._fd, self._number, self._at = -1, -1, 0
 
-    def __enter__(self) -> StagedRecordsReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file that is read."""
         if self._fd >= 0:
             os.close(self._fd)
 

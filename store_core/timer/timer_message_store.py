@@ -22,7 +22,6 @@ from store_core.services.service_thread import OnePerStore, ServiceThread
 from store_core.timer.enqueuer import Enqueuer, Times
 from store_core.timer.timed_rows import DuePutter, DueRecords, RollRule, deleted_keys
 from store_core.timer.timer_files import TimerFiles
-from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -41,7 +40,7 @@ _only = OnePerStore("delivers its timer messages")
 _MOST_UNITS = 1 << 14
 
 
-class TimerMessageStore(ServiceThread, ShuttingDown):
+class TimerMessageStore(ServiceThread):
     """Delivers the timer messages of a store; a context manager that starts and stops it.
 
     Messages that name the time of their delivery wait in ``rmq_sys_wheel_timer``. From there each

@@ -34,7 +34,7 @@ from store_core.transaction.open_halves import (
 )
 from store_core.transaction.transaction_metrics import TransactionMetrics
 from store_core.transaction_forms import TransactionState, half_facts, transaction_key
-from store_core.with_blocks import Stopping
+from store_core.with_blocks import ShuttingDown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,13 +80,13 @@ Asked = Callable[["Message"], TransactionState]
 """Answers for the producer group of a half message; see `TransactionalMessageService`."""
 
 
-class TransactionalMessageService(Stopping):
+class TransactionalMessageService(ShuttingDown):
     """Transactions of an open store, as a broker has them; for any number of threads.
 
     ``load`` it on a store that is started (``start`` does so too), then prepare, end and check;
-    ``stop`` it when no block is open, and before the store is shut down. As a context manager it is
-    started and stopped. A half message that was committed before a crash is not committed again:
-    `load` looks for the commits of open ones in the log.
+    shut it down when no block is open, and before the store. As a context manager it is started and
+    shut down. A half message that was committed before a crash is not committed again: `load` looks
+    for the commits of open ones in the log.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class TransactionalMessageService(Stopping):
         for service in self._services:
             service.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Stop the services, write waiting op messages, offsets and counters.
 
         Raises

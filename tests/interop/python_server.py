@@ -74,7 +74,7 @@ class _Node:
 
     def stop(self) -> dict[str, Any]:
         if self._broker is not None:
-            self._broker.stop()
+            self._broker.shutdown()
         return {}
 
 

@@ -130,7 +130,7 @@ def test_a_java_slave_at_our_master(release: str, tmp_path: Path) -> None:
         assert wait_until(lambda: GROUP in (load_subscription_groups(directory) or {}))
         assert wait_until(lambda: load_delay_offsets(directory) == delays(master))
         assert (load_topics(directory) or {})[TOPIC].read_queue_nums == QUEUES
-        master.controller.stop()
+        master.controller.shutdown()
         assert wait_until(lambda: broker_ids(java) == {"1": cluster.address(SLAVE)})
         read_anew(java)
 

@@ -71,7 +71,7 @@ class PingPong:
             for number in (0, 1):  # 0 is to be committed, 1 rolled back
                 service.end_transaction(places[number], _ANSWERS[_answer(number)])
             store.wait_for_dispatch()
-            service.stop()
+            service.shutdown()
         assert len(self.opened()) == _OURS - 2
 
     def start(self, expected, **options):
@@ -99,7 +99,7 @@ class PingPong:
                 store.wait_for_dispatch()
             service.check()
             store.wait_for_dispatch()
-            service.stop()
+            service.shutdown()
 
     def opened(self):
         """Return the queue offsets of open half messages, as the files say."""

@@ -79,7 +79,7 @@ class ScriptedServer:
     def stop(self) -> None:
         if self._loop_thread.is_running:
             self._loop_thread.submit(self._end()).result(DEADLINE_S)
-            self._loop_thread.stop()
+            self._loop_thread.shutdown()
 
     def __enter__(self) -> ScriptedServer:
         return self if self._loop_thread.is_running else self.start()

@@ -315,10 +315,10 @@ def test_threads_share_one(tmp_path):
         offsets = in_threads(lambda _: [send(client(cluster)).queue_offset for _ in range(3)])
         assert len(offsets) == 6
         assert cluster.state().messages_in == 18
-        in_threads(lambda _: cluster.stop())
+        in_threads(lambda _: cluster.shutdown())
         assert _threads() <= before
-    in_threads(lambda number: cluster.start() if number % 2 else cluster.stop())
-    cluster.stop()
+    in_threads(lambda number: cluster.start() if number % 2 else cluster.shutdown())
+    cluster.shutdown()
     assert _threads() <= before
 
 
@@ -365,7 +365,7 @@ def test_one_that_runs_may_be_started_again(tmp_path):
         cluster.start()
         assert (cluster.address, cluster.namesrv_addr) == address
         assert send(client(cluster)).queue_offset == 0
-    cluster.stop()
+    cluster.shutdown()
     with cluster:
         sent = send(client(cluster))
         assert read(client(cluster), sent.queue) == [b"one tea"] * (sent.queue_offset + 1)
@@ -384,7 +384,7 @@ def test_a_full_disk_at_the_end_leaves_nothing_open(tmp_path):
     shutil.move(config, tmp_path / "moved")
     config.write_text("no directory")
     with pytest.raises(StoreWriteError):
-        cluster.stop()
+        cluster.shutdown()
     assert _threads() <= before
     config.unlink()
     shutil.move(tmp_path / "moved", config)
@@ -400,7 +400,7 @@ def test_a_forked_child_stops_nothing(tmp_path):
         if child == 0:
             try:
                 cluster.controller.broker.offsets.commit("cooks", "orders", 0, 7)
-                cluster.stop()
+                cluster.shutdown()
                 os._exit(0)
             finally:
                 os._exit(1)

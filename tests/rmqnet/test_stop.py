@@ -92,7 +92,7 @@ def test_a_name_server_that_is_silent_delays_no_stop(tmp_path, name_server):
         waiting = pool.submit(registration.run_once)  # as the thread that has made a topic
         name_server.wait_for(RequestCode.REGISTER_BROKER, registered + 1)
         with soon():
-            broker.stop()
+            broker.shutdown()
         assert waiting.result(0) is False
     assert not (tmp_path / "abort").exists()
     assert name_server.asked(RequestCode.UNREGISTER_BROKER)
@@ -106,7 +106,7 @@ def test_a_topic_made_while_the_name_server_is_silent_stays(tmp_path, name_serve
         making.start()
         name_server.wait_for(RequestCode.REGISTER_BROKER, registered + 1)
         with soon():
-            broker.stop()
+            broker.shutdown()
         making.join(PATIENCE_S)
         assert not making.is_alive()
 
@@ -122,7 +122,7 @@ def test_one_that_never_answered_delays_no_stop(tmp_path, name_server, server):
         calls = broker.controller.registration._calls
         wait_until(lambda: calls._under_way, "it registers")
         with soon():
-            broker.stop()
+            broker.shutdown()
         assert starting.result(PATIENCE_S) is broker
         assert not broker.controller.is_running
 
@@ -274,7 +274,7 @@ def test_nothing_acknowledged_is_lost_by_a_stop(tmp_path, flush, least):
     settings = {**SIZES, "flushDiskType": flush}
     with ExitStack() as stack:
         cluster = serve(tmp_path, settings=settings).start()
-        stack.callback(cluster.stop)
+        stack.callback(cluster.shutdown)
         said = Acknowledged(cluster, stack)
         pool = stack.enter_context(ThreadPoolExecutor(len(_KINDS)))
         asking = [pool.submit(said.ask_until_it_stops, kind) for kind in _KINDS]
@@ -282,7 +282,7 @@ def test_nothing_acknowledged_is_lost_by_a_stop(tmp_path, flush, least):
             wait_until(lambda: said.has_begun(least), "all kinds")
         finally:
             with soon():
-                cluster.stop()
+                cluster.shutdown()
         for each in asking:
             each.result(PATIENCE_S)
     assert_all_there(tmp_path, settings, said)

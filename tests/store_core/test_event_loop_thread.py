@@ -13,7 +13,7 @@ def loop():
     loop = EventLoopThread("test-loop")
     loop.start()
     yield loop
-    loop.stop()
+    loop.shutdown()
 
 
 async def where():
@@ -26,8 +26,8 @@ def test_runs_in_its_own_thread(loop):
 
 def test_start_and_stop_may_be_repeated(loop):
     loop.start()
-    loop.stop()
-    loop.stop()
+    loop.shutdown()
+    loop.shutdown()
     assert not loop.is_running
     loop.start()
     assert loop.submit(where()).result(10) == "test-loop"
@@ -45,14 +45,14 @@ def test_stop_cancels_and_waits(loop):
 
     future = loop.submit(work())
     assert began.wait(10)
-    loop.stop()
+    loop.shutdown()
     assert ended == ["test-loop"]
     assert future.cancelled()
     assert "test-loop" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_nothing_runs_after_stop(loop):
-    loop.stop()
+    loop.shutdown()
     assert not loop.call(print)
     with pytest.raises(RuntimeError, match="test-loop does not run"):
         loop.submit(where())

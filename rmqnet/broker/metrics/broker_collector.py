@@ -16,8 +16,8 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 
-from rmqnet.broker.metrics.traffic import SIZE_LIMITS, is_retry_or_dlq
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
+from rmqnet.broker.state.traffic import SIZE_LIMITS, is_retry_or_dlq
 from store_core.message_store import MessageStore
 from store_core.services.environment import disk_space
 from store_core.topics import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from rmqnet.broker.broker import Broker
-    from rmqnet.broker.metrics.traffic import Count
     from rmqnet.broker.pools import Pools
+    from rmqnet.broker.state.traffic import Count
 
 _NODE = ("cluster", "node_type", "node_id")
 _INCOMING = ("topic", "message_type", "is_system")

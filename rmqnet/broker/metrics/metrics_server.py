@@ -63,7 +63,7 @@ class MetricsServer:
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Answer no more; a second call does nothing."""
         if self._server is not None and self._thread is not None:
             self._is_stopping = True

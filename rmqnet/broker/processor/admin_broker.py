@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.request_processor import RequestProcessor
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.errors import ClientError
 from rmqnet.remoting.codes import ResponseCode, request_name
 from rmqnet.remoting.remoting_command import RemotingCommand
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class AdminProcessor(RequestProcessor):
+class AdminProcessor(BrokerProcessor):
     """Answers administrators, also where something goes wrong; one class a kind of question."""
 
     pool = "admin"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.message_checks import RefusedError
-from rmqnet.broker.processor.request_processor import answers
 from rmqnet.errors import RemotingError, RemotingTimeoutError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.config_ranges import check_count, check_group_ranges
@@ -24,6 +23,7 @@ from rmqnet.remoting.headers import (
     GetSubscriptionGroupConfigRequestHeader,
     UpdateGroupForbiddenRequestHeader,
 )
+from rmqnet.remoting.request_processor import answers
 from store_core.codec.message_id import parse_message_id
 from store_core.config.config_files import (
     SubscriptionGroupConfig,

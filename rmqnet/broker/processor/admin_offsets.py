@@ -8,7 +8,6 @@ from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.admin_topics import known_topic, queue_of
 from rmqnet.broker.processor.bodies import json_answer
 from rmqnet.broker.processor.message_checks import RefusedError
-from rmqnet.broker.processor.request_processor import answers
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.client.admin_results import QueueConsumption
 from rmqnet.client.queue_json import queue_json
@@ -25,6 +24,7 @@ from rmqnet.remoting.headers import (
     QueryTopicsByConsumerRequestHeader,
     ResetOffsetRequestHeader,
 )
+from rmqnet.remoting.request_processor import answers
 from store_core.config.config_files import config_json, load_delay_offsets
 from store_core.files.store_directory import StoreDirectory
 

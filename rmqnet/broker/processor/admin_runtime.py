@@ -13,7 +13,6 @@ from rmqnet.broker.broker_config import config_text, parse_config_text
 from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import json_answer
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
-from rmqnet.broker.processor.request_processor import answers
 from rmqnet.remoting.codes import V5_3_3, RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -21,6 +20,7 @@ from rmqnet.remoting.headers import (
     ViewBrokerStatsDataRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.config.data_version import DataVersion
 from store_core.config.message_store_config import KEYS, MessageStoreConfig, as_java_reads
 from store_core.errors import StoreConfigError

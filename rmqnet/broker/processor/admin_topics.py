@@ -8,7 +8,6 @@ from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.message_checks import RefusedError, open_store
 from rmqnet.broker.processor.queue_offsets import queue_begin
-from rmqnet.broker.processor.request_processor import answers
 from rmqnet.broker.state.attributes import MESSAGE_TYPE_ATTRIBUTE, parse_attribute_changes
 from rmqnet.client.admin_results import QueueStats
 from rmqnet.client.message_queue import MessageQueue
@@ -26,6 +25,7 @@ from rmqnet.remoting.headers import (
     GetTopicStatsInfoRequestHeader,
     QueryConsumeQueueRequestHeader,
 )
+from rmqnet.remoting.request_processor import answers
 from store_core.config.config_files import TopicConfig, config_json, parse_topic_config
 from store_core.config.data_version import DataVersion
 from store_core.config.lenient_json import json_object

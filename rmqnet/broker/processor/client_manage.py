@@ -1,17 +1,17 @@
-"""Heartbeats of clients: 34, 35, 46.
+"""Clients that come, and those that go or are silent: 34, 35, 46.
 
 Source: RocketMQ ``ClientManageProcessor`` (release 5.3.3).
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import TYPE_CHECKING
 
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
-from rmqnet.broker.clients.client_housekeeping import forget_client
 from rmqnet.broker.processor.bodies import body_of
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.client.heartbeat_data import TAG, ConsumeType, parse_heartbeat, parse_subscription
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -19,6 +19,7 @@ from rmqnet.remoting.config_ranges import check_count
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import HeartbeatResponseHeader, UnregisterClientRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.config.config_files import TopicConfig
 from store_core.config.consumer_filter_file import SQL92
 from store_core.config.lenient_json import json_object
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
     from rmqnet.client.heartbeat_data import ConsumerData, HeartbeatData
     from rmqnet.remoting.server_connection import ServerConnection
+    from rmqnet.remoting.worker_pool import WorkerPool
     from store_core.config.config_files import SubscriptionGroupConfig
 
 _UNIT_SUBSCRIPTION_FLAG = 2  # of a topic (``TopicSysFlag``)
 _SQL_DIALECT = 5
+HOUSEKEEPING_SECONDS = 10.0
 
 
-class ClientManageProcessor(RequestProcessor):
+class ClientManageProcessor(BrokerProcessor):
     """Takes clients into groups and lets them go."""
 
     pool = "heartbeat"
@@ -46,7 +49,7 @@ class ClientManageProcessor(RequestProcessor):
         self._lock = threading.Lock()
         self._fingerprints: dict[str, int] = {}
 
-    @answers(RequestCode.HEART_BEAT, with_client=True)
+    @answers(RequestCode.HEART_BEAT, with_peer=True)
     def heartbeat(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Note the groups of a client (34)."""
         try:
@@ -68,7 +71,7 @@ class ClientManageProcessor(RequestProcessor):
         )
         return request.success(header)
 
-    @answers(RequestCode.UNREGISTER_CLIENT, with_client=True)
+    @answers(RequestCode.UNREGISTER_CLIENT, with_peer=True)
     def unregister_client(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:
@@ -161,3 +164,39 @@ class ClientManageProcessor(RequestProcessor):
             known = self._fingerprints.get(group)
             self._fingerprints[group] = fingerprint
         return known is not None and known != fingerprint
+
+
+# Source: RocketMQ ``ClientHousekeepingService`` (release 5.3.3), which looks every 10 s.
+class ClientHousekeeping:
+    """Keeps the tables of producers and consumers true."""
+
+    def __init__(self, broker: Broker, pool: WorkerPool) -> None:
+        self._broker = broker
+        self._pool = pool
+        broker.server.on_close(self._on_close)
+
+    def run_once(self) -> bool:
+        """Forget who was silent for too long; return whether there was somebody.
+
+        To be called every `HOUSEKEEPING_SECONDS`.
+        """
+        broker = self._broker
+        now = broker.clock()
+        before = now - broker.config.channel_expired_timeout
+        silent = [*broker.consumers.expire(before), *broker.producers.expire(before)]
+        for connection in dict.fromkeys(silent):
+            seconds = broker.config.channel_expired_timeout // 1000
+            broker.server.disconnect(connection, f"no heartbeat for {seconds} seconds")
+        broker.consumers.expire_compensations(now - broker.config.subscription_expired_timeout)
+        return bool(silent)
+
+    def _on_close(self, connection: ServerConnection) -> None:
+        forget = functools.partial(forget_client, self._broker, connection)
+        if not self._pool.submit(forget):
+            forget()
+
+
+def forget_client(broker: Broker, connection: ServerConnection) -> None:
+    """Take a client whose connection ended out of all groups."""
+    broker.producers.remove(connection)
+    broker.consumers.remove(connection)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqnet.broker.processor.bodies import body_of, json_answer
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
 from rmqnet.client.queue_json import queue_json, queue_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -21,13 +21,14 @@ from rmqnet.remoting.headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 
 if TYPE_CHECKING:
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.remoting.server_connection import ServerConnection
 
 
-class ConsumerManageProcessor(RequestProcessor):
+class ConsumerManageProcessor(BrokerProcessor):
     """Answers the members of consumer groups."""
 
     pool = "client"
@@ -48,7 +49,7 @@ class ConsumerManageProcessor(RequestProcessor):
             offset = 0
         return request.success(QueryConsumerOffsetResponseHeader(offset))
 
-    @answers(RequestCode.UPDATE_CONSUMER_OFFSET, with_client=True)
+    @answers(RequestCode.UPDATE_CONSUMER_OFFSET, with_peer=True)
     def update_consumer_offset(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import EndTransactionRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.layout import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_NOT_TYPE,
@@ -42,12 +43,12 @@ class RequestedHalf(NamedTuple):
     commit_log_offset: int
 
 
-class EndTransactionProcessor(RequestProcessor):
+class EndTransactionProcessor(BrokerProcessor):
     """Commits and rolls back as producers say."""
 
     pool = "transaction"
 
-    @answers(RequestCode.END_TRANSACTION, with_client=True)
+    @answers(RequestCode.END_TRANSACTION, with_peer=True)
     def process(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:

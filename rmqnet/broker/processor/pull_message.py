@@ -10,16 +10,16 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmqnet.broker.processor.broker_processor import REJECTED, BrokerProcessor
 from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
 from rmqnet.broker.processor.pull_advice import Advice, advise
-from rmqnet.broker.processor.refused_requests import REJECTED
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.broker.pull_request_hold import PullRequestHold
 from rmqnet.client.heartbeat_data import TAG, SubscriptionData
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import PullMessageRequestHeader, PullMessageResponseHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.errors import FilterSyntaxError, StoreConfigError, StoreError
 from store_core.filter.sql_filter import SqlFilter
 from store_core.filter.tag_filter import TagFilter
@@ -103,7 +103,7 @@ class AllowedPull:
         return bool(self.header.sys_flag & _SUSPEND_FLAG) and not self.request.is_oneway
 
 
-class PullMessageProcessor(RequestProcessor):
+class PullMessageProcessor(BrokerProcessor):
     """Answers pulls, and keeps those that wait."""
 
     pool = "pull"
@@ -117,7 +117,7 @@ class PullMessageProcessor(RequestProcessor):
         super().register(server, pools)
         server.on_close(self._forget)
 
-    @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, with_client=True)
+    @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, with_peer=True)
     def process(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:

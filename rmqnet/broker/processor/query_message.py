@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -16,6 +16,7 @@ from rmqnet.remoting.headers import (
     ViewMessageRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 
-class QueryMessageProcessor(RequestProcessor):
+class QueryMessageProcessor(BrokerProcessor):
     """Answers with stored records."""
 
     pool = "query"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -21,13 +21,14 @@ from rmqnet.remoting.headers import (
     SearchOffsetResponseHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.queue.readable_queue import LOWER, UPPER
 
 if TYPE_CHECKING:
     from rmqnet.broker.broker import Broker
 
 
-class QueueOffsetProcessor(RequestProcessor):
+class QueueOffsetProcessor(BrokerProcessor):
     """Answers where queues begin and end, and what lies where in time."""
 
     pool = "admin"

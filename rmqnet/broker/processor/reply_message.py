@@ -8,14 +8,14 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from rmqnet.broker.processor.broker_processor import REPLIES, BrokerProcessor
 from rmqnet.broker.processor.message_checks import sendable_topic
-from rmqnet.broker.processor.refused_requests import REPLIES
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.broker.processor.send_message import send_header
 from rmqnet.errors import RemotingError
 from rmqnet.remoting.codes import ResponseCode
 from rmqnet.remoting.headers import ReplyMessageRequestHeader, SendMessageResponseHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.message_codec import string_to_properties
 from store_core.message import Message
@@ -29,12 +29,12 @@ _PROPERTY_PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 _ANSWER_S = 10.0
 
 
-class ReplyMessageProcessor(RequestProcessor):
+class ReplyMessageProcessor(BrokerProcessor):
     """Brings replies to the clients that wait for them, then stores them."""
 
     pool = "reply"
 
-    @answers(*REPLIES, with_client=True)
+    @answers(*REPLIES, with_peer=True)
     def process(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Bring the reply, and answer whether it arrived."""
         header = send_header(request)

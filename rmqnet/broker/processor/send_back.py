@@ -8,16 +8,17 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.broker.processor.message_checks import (
     PERM_WRITE,
     UNIT_SUB_FLAG,
     RefusedError,
 )
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import ConsumerSendMsgBackRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.codec.java_hash_map import hash_map_string
 from store_core.layout import PROPERTY_DELAY
 from store_core.message import Message
@@ -32,7 +33,7 @@ _FIRST_LEVEL = 3
 _PROPERTY_WAIT = "WAIT"
 
 
-class SendBackProcessor(RequestProcessor):
+class SendBackProcessor(BrokerProcessor):
     """Puts messages that a consumer was not done with to its group's retry topic."""
 
     pool = "send"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from rmqnet.broker.metrics.traffic import message_type
+from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.broker.processor.message_checks import RefusedError, sendable_topic
-from rmqnet.broker.processor.request_processor import RequestProcessor, answers
+from rmqnet.broker.state.traffic import message_type
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
 from rmqnet.remoting.headers import (
@@ -19,6 +19,7 @@ from rmqnet.remoting.headers import (
     SendMessageResponseHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import answers
 from store_core.codec.compression import CorruptBodyError
 from store_core.codec.inner_columns import split_inner_batch
 from store_core.codec.java_hash_map import hash_map_string
@@ -80,12 +81,12 @@ def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
     return decode_header(_HEADERS.get(request.code, SendMessageRequestHeaderV2), request.ext_fields)
 
 
-class SendMessageProcessor(RequestProcessor):
+class SendMessageProcessor(BrokerProcessor):
     """Puts what producers send."""
 
     pool = "send"
 
-    @answers(*_CODES, with_client=True)
+    @answers(*_CODES, with_peer=True)
     def process(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
         """Put a message or a batch, and return where it lies."""
         header = send_header(request)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
-from rmqnet.broker.metrics.stats_items import SAMPLE_MS, BrokerStats, MessageTotals, StatsItems
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
+from rmqnet.broker.state.stats_items import SAMPLE_MS, BrokerStats, MessageTotals, StatsItems
 from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
 from rmqnet.broker.state.topic_config_manager import TopicConfigManager
 from rmqnet.broker.store_host import store_host
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rmqnet.broker.broker import Broker
     from rmqnet.broker.broker_config import BrokerConfig
-    from rmqnet.broker.processor.refused_requests import RequestRefusal
+    from rmqnet.broker.processor.broker_processor import RequestRefusal
     from rmqnet.broker.registration import Registration
     from rmqnet.remoting.codes import RequestCode
     from store_core.codec.record_frames import RecordFrames
@@ -36,7 +36,7 @@ _DAYS_MS = 60_000
 class BrokerRole(ABC):
     """Opens the store, and does what goes on in it while clients are answered.
 
-    Called in this order: `open`, `serve`, `start`, `join`, `leave`, `stop`, `close`.
+    Called in this order: `open`, `serve`, `start`, `join`, `leave`, `shutdown`, `close`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class BrokerRole(ABC):
         """Let the other brokers go."""
 
     @abstractmethod
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """End what `start` began; the state may still change until then."""
 
     @abstractmethod
@@ -169,7 +169,7 @@ class WrittenStoreRole(BrokerRole):
         for service in self._counts:
             service.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Count no more."""
         for service in self._counts:
             service.shutdown()

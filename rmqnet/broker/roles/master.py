@@ -93,14 +93,14 @@ class MasterRole(WrittenStoreRole):
             "masterCommitLogMaxOffset": end,
         }
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """End delivery and transactions, and let slaves go."""
         self._timers.shutdown()
         self._delays.shutdown()
-        self._transactions.stop()
+        self._transactions.shutdown()
         if self._ha_service is not None:
             self._ha_service.shutdown()
-        super().stop()
+        super().shutdown()
 
     def _listen_for_slaves(self, port: int) -> None:
         self._ha_service = service = HAService(self.store, host=self._ha_host, port=port)

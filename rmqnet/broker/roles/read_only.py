@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Callable, ClassVar
 
-from rmqnet.broker.processor.refused_requests import REPLIES, SENDS, RequestRefusal
+from rmqnet.broker.processor.broker_processor import REPLIES, SENDS, RequestRefusal
 from rmqnet.broker.roles.broker_role import BrokerRole
 from rmqnet.broker.state.consumer_offset_manager import OffsetsBesideStore
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -100,7 +100,7 @@ class ReadOnlyRole(BrokerRole):
         """Follow the store."""
         self._looks.start()
 
-    def stop(self) -> None:
+    def shutdown(self) -> None:
         """Follow it no more."""
         self._looks.shutdown()
 

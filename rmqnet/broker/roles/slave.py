@@ -10,8 +10,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, TypeVar
 
 from rmqnet.broker.broker_config import parse_config_text
+from rmqnet.broker.processor.broker_processor import REJECTED, SENDS, RequestRefusal
 from rmqnet.broker.processor.pull_advice import MASTER_ID
-from rmqnet.broker.processor.refused_requests import REJECTED, SENDS, RequestRefusal
 from rmqnet.broker.roles.broker_role import WrittenStoreRole, followed_status
 from rmqnet.broker.stoppable_calls import StoppableCalls
 from rmqnet.client.broker_admin_client import PAGED_CODES, paged_table
@@ -26,7 +26,6 @@ from store_core.files.file_writing import replace_file
 from store_core.ha.first_report import EARLIEST
 from store_core.ha.ha_client import HAClient
 from store_core.services.service_thread import RepeatedService
-from store_core.with_blocks import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -123,14 +122,14 @@ class SlaveRole(WrittenStoreRole):
         self._take_over = SlaveSynchronize(
             self._calls, self.topics, self.groups, self.offsets, registration.run_once
         )
-        self._calls.open()
+        self._calls.start()
         self._synchronizes.start()
 
     def leave(self) -> None:
         """Follow the master no more; what came stays."""
         self._calls.give_up()
         self._synchronizes.shutdown()
-        self._calls.close()
+        self._calls.shutdown()
         self._stop_following()
 
     def ha_status(self) -> dict[str, Any]:
@@ -290,15 +289,11 @@ def settings_of_slave(
     return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}
 
 
-class MasterCalls(StoppableCalls, Closing):
+class MasterCalls(StoppableCalls):
     """Connections to masters, in a thread of their own; a context manager."""
 
     def __init__(self, credentials: AclCredentials | None = None) -> None:
         super().__init__("slave-to-master", credentials)
-
-    def __enter__(self) -> MasterCalls:
-        self.open()
-        return self
 
     def table(self, address: str, code: RequestCode) -> dict[str, Any]:
         """Return the JSON object that a master answers.

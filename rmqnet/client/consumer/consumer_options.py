@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,12 @@ from rmqnet.client.consumer.allocation import AllocateAveragely
 from rmqnet.client.consumer.process_queue import CacheLimits
 from rmqnet.client.heartbeat_data import ConsumeFromWhere, MessageModel
 from rmqnet.errors import ClientError
+from store_core.config.config_checks import Settings
 
 if TYPE_CHECKING:
     from rmqnet.client.consumer.allocation import AllocationStrategy
 
-_RANGES = {
+_PUSH_BOUNDS = {
     "consume_thread_count": (1, 1000),
     "consume_concurrently_max_span": (1, 65535),
     "pull_threshold_for_queue": (1, 65535),
@@ -28,14 +30,16 @@ _RANGES = {
     "suspend_current_queue_time_ms": (10, 30_000),
     "consume_timeout_ms": (1, 86_400_000),
     "rebalance_interval_ms": (1, 3_600_000),
+    "await_termination_s": (0, inf),
 }
-_LEAST = {
-    "pull_batch_size": 1,
-    "pull_batch_size_bytes": 1,
-    "pull_retry_delay_ms": 1,
-    "read_ahead_messages": 0,
-    "read_ahead_bytes": 0,
+_PULL_BOUNDS = {
+    "pull_batch_size": (1, inf),
+    "pull_batch_size_bytes": (1, inf),
+    "pull_retry_delay_ms": (1, inf),
+    "read_ahead_messages": (0, inf),
+    "read_ahead_bytes": (0, inf),
 }
+_ANY = (-inf, inf)
 
 
 @dataclass(frozen=True)
@@ -110,19 +114,10 @@ class PushConsumerOptions:
     await_termination_s: float = 10.0
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise ClientError(f"{name}: {least} to {most} is expected, not {value!r}")
-        if not isinstance(self.offset_directory, (str, Path)):
-            raise ClientError(
-                "offset_directory: a text or a pathlib.Path is expected, not "
-                f"{self.offset_directory!r}"
-            )
-        if self.await_termination_s < 0:
-            raise ClientError(
-                f"await_termination_s: 0 or more is expected, not {self.await_termination_s!r}"
-            )
+        given = dict(vars(self))
+        if isinstance(self.offset_directory, Path):
+            given["offset_directory"] = str(self.offset_directory)
+        _PUSH_SETTINGS.check(given)
 
     @property
     def is_broadcasting(self) -> bool:
@@ -171,8 +166,8 @@ class PullConsumerOptions:
     read_ahead_bytes: int = 32 << 20
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise ClientError(
-                    f"{name}: {least} or more is expected, not {getattr(self, name)!r}"
-                )
+        _PULL_SETTINGS.check(vars(self))
+
+
+_PUSH_SETTINGS = Settings(PushConsumerOptions, _PUSH_BOUNDS, _ANY, keys=str, error=ClientError)
+_PULL_SETTINGS = Settings(PullConsumerOptions, _PULL_BOUNDS, _ANY, keys=str, error=ClientError)

@@ -134,7 +134,7 @@ class ListenerThreads:
             self._tasks.extend(tasks)
             self._wake_one()
 
-    def stop(self, timeout_s: float) -> bool:
+    def shutdown(self, timeout_s: float) -> bool:
         """Begin no more tasks, and wait for those that run; True: none runs any more.
 
         A task that outlasts the time goes on in its thread, which ends after it. The caller's own

@@ -472,10 +472,10 @@ class PushConsumer(ShuttingDown):
     def _stop(self) -> None:
         try:
             self._call_at_end(self._stop_pulling())
-            self._threads.stop(self.options.await_termination_s)
+            self._threads.shutdown(self.options.await_termination_s)
             self._call_at_end(self._leave())
         finally:
-            self._threads.stop(0)
+            self._threads.shutdown(0)
             if self._owns_client:
                 self._client.shutdown()
 

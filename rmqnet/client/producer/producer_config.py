@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from rmqnet.client.producer.validation import MAX_MESSAGE_SIZE
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC
 from rmqnet.errors import ClientError
 from store_core.codec.compression import deflate
+from store_core.config.config_checks import Settings
 from store_core.layout import (
     COMPRESSED_FLAG,
     COMPRESSION_LZ4,
@@ -16,13 +18,14 @@ from store_core.layout import (
     COMPRESSION_ZSTD,
 )
 
-_LEAST = {
-    "send_msg_timeout_ms": 1,
-    "send_msg_max_timeout_per_request_ms": -1,
-    "max_message_size": 1,
-    "default_topic_queue_nums": 1,
-    "back_pressure_for_async_send_num": 1,
-    "back_pressure_for_async_send_size": 1,
+_BOUNDS = {
+    "send_msg_timeout_ms": (1, inf),
+    "send_msg_max_timeout_per_request_ms": (-1, inf),
+    "max_message_size": (1, inf),
+    "compress_level": (0, 9),
+    "default_topic_queue_nums": (1, inf),
+    "back_pressure_for_async_send_num": (1, inf),
+    "back_pressure_for_async_send_size": (1, inf),
 }
 COMPRESSION_TYPES = {
     "ZLIB": COMPRESSION_ZLIB,
@@ -30,7 +33,6 @@ COMPRESSION_TYPES = {
     "ZSTD": COMPRESSION_ZSTD,
 }
 """Names of RocketMQ's ``CompressionType``; clients before 5.0 know ZLIB only."""
-_LEVELS = range(10)
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,7 @@ class ProducerConfig:
     back_pressure_for_async_send_size: int = 100 << 20
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type == "int" and (isinstance(value, bool) or not isinstance(value, int)):
-                raise ClientError(f"{field.name}: a whole number is expected, not {value!r}")
-            least = _LEAST.get(field.name, 0)
-            if field.type == "int" and value < least:
-                raise ClientError(f"{field.name}: at least {least} is expected, not {value}")
-        self.compression.check()
+        _SETTINGS.check(vars(self))
 
     @property
     def compression(self) -> Compression:
@@ -101,6 +96,16 @@ class ProducerConfig:
         return Compression(
             self.compress_msg_body_over_howmuch, self.compress_type, self.compress_level
         )
+
+
+_SETTINGS = Settings(
+    ProducerConfig,
+    _BOUNDS,
+    (0, inf),
+    choices={"compress_type": COMPRESSION_TYPES},
+    keys=str,
+    error=ClientError,
+)
 
 
 # Source: RocketMQ ``DefaultMQProducerImpl.tryToCompressMessage``, ``CompressionType`` (release
@@ -121,19 +126,6 @@ class Compression(NamedTuple):
     over_bytes: int = 4096
     kind: str = "ZLIB"
     level: int = 5
-
-    def check(self) -> None:
-        """Refuse settings that mean nothing.
-
-        Raises
-        ------
-        ClientError
-            Names the setting.
-        """
-        if self.kind not in COMPRESSION_TYPES:
-            raise ClientError(f"compress_type is {self.kind!r}, not {', '.join(COMPRESSION_TYPES)}")
-        if self.level not in _LEVELS:
-            raise ClientError(f"compress_level is {self.level}, not 0 to 9")
 
     def compressed(self, body: bytes) -> tuple[bytes, int]:
         """Return the body and its sys flag; as it was, and 0, where that is shorter."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import queue
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rmqnet.errors import ClientError
@@ -32,9 +33,15 @@ class PendingReplies:
     def __init__(self) -> None:
         self._waiting: dict[str, queue.SimpleQueue[Message]] = {}
 
-    def open(self) -> PendingReply:
-        """Return a new one; it is taken off when its block is left."""
-        return PendingReply(self._waiting)
+    @contextmanager
+    def open(self) -> Iterator[PendingReply]:
+        """Give a new one; it is taken off when its block is left."""
+        pending = PendingReply()
+        self._waiting[pending.correlation_id] = pending.replies
+        try:
+            yield pending
+        finally:
+            del self._waiting[pending.correlation_id]
 
     def take(self, reply: Message) -> bool:
         """Hand a reply to whoever waits for it; False if nobody does (any more)."""
@@ -47,19 +54,11 @@ class PendingReplies:
 
 
 class PendingReply:
-    """One request that waits for its reply; a context manager."""
+    """One request that waits for its reply."""
 
-    def __init__(self, waiting: dict[str, queue.SimpleQueue[Message]]) -> None:
+    def __init__(self) -> None:
         self.correlation_id = str(uuid.uuid4())
-        self._waiting = waiting
-        self._replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
-
-    def __enter__(self) -> PendingReply:
-        self._waiting[self.correlation_id] = self._replies
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del self._waiting[self.correlation_id]
+        self.replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def properties(self, client_id: str, timeout_s: float) -> dict[str, str]:
         """Return what a request carries so that its reply is found."""
@@ -72,7 +71,7 @@ class PendingReply:
     def wait(self, timeout_s: float) -> Message | None:
         """Return the reply; None if it does not come in time."""
         try:
-            return self._replies.get(timeout=max(timeout_s, 0))
+            return self.replies.get(timeout=max(timeout_s, 0))
         except queue.Empty:
             return None
 

@@ -213,6 +213,6 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
         sides = [source_options([path], source.option, flags, said.damage) for path in (a, b)]
         display = view.display()
         found = compare(sides[0], sides[1], by.value, progress.splits)
-        progress.stop()
+        progress.hide()
         show_differences(found, display, view.limit(limit), said)
         said.tell_missing(*sides, seen=found.topics)

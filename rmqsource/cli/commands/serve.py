@@ -3,6 +3,7 @@
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -10,16 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Callable, NamedTuple, Optional
 
 import typer
 
 from rmqsource.cli.arguments import Source, examples, secrets_of
 from rmqsource.cli.check import tell_lost_log
 from rmqsource.cli.commands.follow import check_can_be_store, log_outside
+from rmqsource.cli.follow_state import Rate, StateLines
 from rmqsource.cli.read import WrongUseError, table_options
-from rmqsource.cli.report import Report, reporting, stop_signals
-from rmqsource.cli.serve_state import Tell, telling
+from rmqsource.cli.report import Report, changing_line, reporting, stop_signals
 from rmqsource.scan.store_versions import store_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
@@ -28,13 +29,15 @@ from store_core.files.store_directory import local_path
 if TYPE_CHECKING:
     from rmqnet.remoting.acl import AclCredentials
     from rmqnet.remoting.tls import ServerTls
-    from rmqnet.served_store import ServedStore
+    from rmqnet.served_store import ServedState, ServedStore
     from rmqsource.options.source_options import SourceOptions
 
 _LOOPBACK = "127.0.0.1"
 _NAMESRV_PORT = 9876
 _LOOK_SECONDS = 0.2
 _MAX_PORT = 65_535
+_MB = 1e6
+_Tell = Callable[["ServedState"], None]
 
 
 class ServeFormat(str, Enum):
@@ -167,7 +170,7 @@ def serve(
         with stop_signals() as stop, cluster:  # a signal while it starts counts when it is up
             where = _tell_start(path, cluster, security, role, said)
             said.note(f"ready after {time.monotonic() - begin:.2f} s")
-            with telling(where, as_json=output is ServeFormat.json) as tell:
+            with _telling(where, as_json=output is ServeFormat.json) as tell:
                 _watch(cluster, stop, tell)
             end = cluster.state()
         said.note(
@@ -318,8 +321,47 @@ def _tell_start(
     }
 
 
-def _watch(cluster: "ServedStore", stop: Event, tell: Tell) -> None:
+def _watch(cluster: "ServedStore", stop: Event, tell: _Tell) -> None:
     tell(cluster.state())
     while not stop.wait(_LOOK_SECONDS):
         tell(cluster.state())
     tell(cluster.state())
+
+
+@contextmanager
+def _telling(where: dict[str, Any], *, as_json: bool) -> Iterator[_Tell]:
+    """Give what tells of a state, as often as it likes: as JSON a line a second on standard output.
+
+    Else one line on standard error that changes, only for a person who watches.
+    """
+    if as_json:
+        lines: StateLines[ServedState] = StateLines(where, lambda state: state._asdict())
+        yield lines.tell
+        lines.end()
+    elif sys.stderr.isatty():
+        rates = Rates()
+        with changing_line() as change:
+            yield lambda state: change(description=rates.text(state))
+    else:
+        yield lambda _: None
+
+
+class Rates:
+    """What comes and leaves a second, as a person reads it."""
+
+    def __init__(self) -> None:
+        self._messages_in, self._bytes_in = Rate(), Rate()
+        self._messages_out, self._bytes_out = Rate(), Rate()
+
+    def text(self, state: "ServedState") -> str:
+        """Take in a state; return its line."""
+        came = self._messages_in.of(state.messages_in), self._bytes_in.of(state.bytes_in)
+        left = self._messages_out.of(state.messages_out), self._bytes_out.of(state.bytes_out)
+        return (
+            f"in {_flow(*came)}, out {_flow(*left)}, {state.connections:,} connections, "
+            f"{state.held_pulls:,} pulls wait"
+        )
+
+
+def _flow(messages: float, size_bytes: float) -> str:
+    return f"{messages:,.0f} msg/s {size_bytes / _MB:.1f} MB/s"

@@ -11,11 +11,11 @@ from typing import Any, Callable
 from rmqnet.broker.broker import Broker
 from rmqnet.broker.broker_config import BrokerConfig
 from rmqnet.broker.clients.broker_to_client import BrokerToClient
-from rmqnet.broker.clients.client_housekeeping import ClientHousekeeping
 from rmqnet.broker.clients.consumer_manager import ConsumerChanges, ConsumerManager
 from rmqnet.broker.clients.producer_manager import ProducerManager
 from rmqnet.broker.clients.rebalance_lock_manager import RebalanceLockManager
 from rmqnet.broker.pools import Pools
+from rmqnet.broker.processor.client_manage import ClientHousekeeping
 from rmqnet.broker.state.consumer_offset_manager import ConsumerOffsetManager
 from rmqnet.broker.state.subscription_group_manager import SubscriptionGroupManager
 from rmqnet.broker.state.topic_config_manager import TopicConfigManager
@@ -92,8 +92,8 @@ class ClientBroker:
     ) -> None:
         with ExitStack() as ending:  # what comes first may fail: the rest ends, too
             ending.callback(self.store.shutdown)
-            ending.callback(self.pools.stop)
-            ending.callback(self.broker.server.stop)
+            ending.callback(self.pools.shutdown)
+            ending.callback(self.broker.server.shutdown)
 
     @property
     def address(self) -> str:

@@ -109,10 +109,10 @@ class SmallBroker:
 
     def __exit__(self, *_: object) -> None:
         self._thread.submit(self.remoting.close()).result()
-        self._thread.stop()
-        self.server.stop()
-        self.pools.stop()
-        self.transactions.stop()
+        self._thread.shutdown()
+        self.server.shutdown()
+        self.pools.shutdown()
+        self.transactions.shutdown()
         self.store.shutdown()
 
     def submit(self, method: str, *args: Any, **options: Any) -> Any:

@@ -66,7 +66,7 @@ def test_pools_are_as_large_as_the_settings_say():
     assert pools.send.capacity == 3
     assert {pool.name for pool in pools.all} >= {"send", "pull", "query", "admin", "heartbeat"}
     pools.start()
-    pools.stop()
+    pools.shutdown()
     assert not pools.send.submit(lambda: None)
 
 

@@ -220,7 +220,7 @@ def test_statistics_of_a_large_topic_end_with_their_client(controller):
     done = threading.Event()
     pool.submit(done.set)
     assert done.wait(10)
-    controller.stop()
+    controller.shutdown()
     assert not any(each.name.startswith("admin-") for each in threading.enumerate())
 
 
@@ -230,7 +230,7 @@ def test_a_stop_leaves_work_that_does_not_end(monkeypatch, caplog):
     pools.start()
     pools.query.submit(lambda: (begun.set(), end.wait(60)))
     begun.wait(10)
-    pools.stop()
+    pools.shutdown()
     end.set()
     assert "still worked on in pool query" in caplog.text
 

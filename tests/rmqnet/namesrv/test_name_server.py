@@ -471,22 +471,22 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
         second = NameServer(NameServerConfig(port=server.port))
         with pytest.raises(ClientError, match=f"cannot listen at 127.0.0.1:{server.port}"):
             second.start()
-        second.stop()
+        second.shutdown()
 
 
 def test_stop_twice_and_start_again() -> None:
     server = NameServer(NameServerConfig(port=0))
-    server.stop()
+    server.shutdown()
     first = server.start()
     with RawClient(first) as client:
         ok(register(client))
-        server.stop()
+        server.shutdown()
         client.wait_end()
-    server.stop()
+    server.shutdown()
     server.start()
     with RawClient(server.port) as client:
         assert topics(client) == []
-    server.stop()
+    server.shutdown()
 
 
 def test_tls() -> None:

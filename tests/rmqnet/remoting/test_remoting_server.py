@@ -103,9 +103,9 @@ class Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.server.stop()
+        self.server.shutdown()
         for pool in self.pools:
-            pool.stop()
+            pool.shutdown()
 
     def client(self, **options: Any) -> RawClient:
         return RawClient(self.port, **options)
@@ -333,7 +333,7 @@ def test_others_do_not_wait_for_what_a_client_left_that_is_gone() -> None:
 
 def test_a_pool_that_was_stopped_is_busy() -> None:
     with Served() as served, served.client() as client:
-        served.pool(WORK, echo).stop()
+        served.pool(WORK, echo).shutdown()
         assert client.request(WORK).code == ResponseCode.SYSTEM_BUSY
 
 
@@ -679,7 +679,7 @@ def test_stop_ends_connections_and_what_waits() -> None:
         asking = threading.Thread(target=ask)
         asking.start()
         assert client.receive().code == 307
-        served.server.stop()
+        served.server.shutdown()
         asking.join()
         assert len(errors) == 1
         client.wait_end()
@@ -688,7 +688,7 @@ def test_stop_ends_connections_and_what_waits() -> None:
         served.server.notify(connection, RemotingCommand(40))
         with pytest.raises(RemotingConnectError, match="not connected"):
             served.server.ask(connection, RemotingCommand(307), 1)
-        served.server.stop()
+        served.server.shutdown()
         with pytest.raises(ConnectionRefusedError):
             served.client()
 
@@ -702,7 +702,7 @@ def test_stop_does_not_wait_for_clients_that_do_not_read(monkeypatch: pytest.Mon
         response = RemotingCommand.response_to(request, 0, body=bytes(15 << 20))
         served.server.answer(connection, request, response)
         began = time.monotonic()
-        served.server.stop()
+        served.server.shutdown()
         assert time.monotonic() - began < 2
         assert served.ended == [connection]
 
@@ -714,7 +714,7 @@ def test_answers_that_were_given_are_sent_before_the_end() -> None:
         wait_until(lambda: len(served.held.requests) == 20, "all are held")
         for connection, request in served.held.requests:
             served.server.answer(connection, request, echo(connection, request))
-        served.server.stop()
+        served.server.shutdown()
         assert [client.receive().body for _ in range(20)] == [b"x"] * 20
         client.wait_end()
 
@@ -739,7 +739,7 @@ def test_an_address_that_cannot_be_listened_at_is_named(host: str) -> None:
         second = RemotingServer("second")
         with pytest.raises(ClientError, match=f"second cannot listen at {host}:{served.port}: "):
             second.start(host, served.port)
-        second.stop()
+        second.shutdown()
 
 
 # TLS.
@@ -795,7 +795,7 @@ def test_stop_while_clients_come_and_go(tls: TlsConfig | None) -> None:
             for client in clients:
                 client.start()
             wait_until(lambda: len(served.ended) >= 3, "some have come and gone")
-            served.server.stop()
+            served.server.shutdown()
             stopped.set()
             for client in clients:
                 client.join(10)
@@ -806,7 +806,7 @@ def test_stop_while_a_handshake_hangs() -> None:
     with encrypted() as served, served.client() as silent:
         silent.send_bytes(b"\x16\x03\x01")
         time.sleep(0.05)  # the server may begin or not: both must end well
-        served.server.stop()
+        served.server.shutdown()
         silent.wait_end()
 
 
@@ -868,7 +868,7 @@ def test_it_may_listen_at_the_port_less_two_as_well() -> None:
     for each in (port, port - 2):
         with RawClient(each) as client:
             assert client.request(ECHO, b"here").body == b"here"
-    server.stop()
+    server.shutdown()
     for each in (port, port - 2):
         with pytest.raises(ConnectionRefusedError):
             RawClient(each)
@@ -883,4 +883,4 @@ def test_both_ports_have_to_be_free() -> None:
         with pytest.raises(ConnectionRefusedError):
             RawClient(taken + 2)
     finally:
-        first.stop()
+        first.shutdown()

@@ -37,7 +37,7 @@ def test_tasks_run_in_threads_of_the_pool_in_their_order() -> None:
     assert done.wait(LIMIT_SECONDS)
     assert ran == list(range(500))
     assert names == {"sends-0"}
-    pool.stop()
+    pool.shutdown()
 
 
 def test_so_many_run_at_once_and_so_many_wait() -> None:
@@ -58,7 +58,7 @@ def test_so_many_run_at_once_and_so_many_wait() -> None:
     go.set()
     for _ in range(2):
         assert running.acquire(timeout=LIMIT_SECONDS)
-    pool.stop()
+    pool.shutdown()
 
 
 def test_a_task_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,7 +72,7 @@ def test_a_task_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFixt
     pool.submit(fail)
     pool.submit(done.set)
     assert done.wait(LIMIT_SECONDS)
-    pool.stop()
+    pool.shutdown()
     assert "a task of pool sends" in caplog.text
 
 
@@ -91,25 +91,25 @@ def test_stop_waits_for_what_runs_and_drops_what_waits() -> None:
     pool.submit(work)
     pool.submit(lambda: ran.append("second"))
     assert running.wait(LIMIT_SECONDS)
-    stopping = threading.Thread(target=pool.stop)
+    stopping = threading.Thread(target=pool.shutdown)
     stopping.start()
     wait_until(lambda: not pool.submit(work), "it takes no more")
     go.set()
     stopping.join(LIMIT_SECONDS)
     assert ran == ["first"]
-    pool.stop()
+    pool.shutdown()
 
 
 def test_a_task_may_stop_its_own_pool_and_it_starts_again() -> None:
     pool = WorkerPool("sends", 2, 10)
     pool.start()
-    pool.submit(pool.stop)
+    pool.submit(pool.shutdown)
     wait_until(lambda: not pool.submit(lambda: None), "it takes no more")
     done = threading.Event()
     pool.start()
     assert pool.submit(done.set)
     assert done.wait(LIMIT_SECONDS)
-    pool.stop()
+    pool.shutdown()
 
 
 def test_one_thread_is_woken_at_a_time_and_wakes_the_next() -> None:
@@ -137,7 +137,7 @@ def test_one_thread_is_woken_at_a_time_and_wakes_the_next() -> None:
     assert pool._next_task(bells[3]) is None
     assert pool._idle == [bells[0], bells[1], bells[3]]
     pool._idle = sleeping
-    pool.stop()
+    pool.shutdown()
 
 
 def test_all_threads_work_where_tasks_take_long() -> None:
@@ -154,7 +154,7 @@ def test_all_threads_work_where_tasks_take_long() -> None:
         assert all(pool.submit(work) for _ in range(8))
         for _ in range(8):
             assert done.acquire(timeout=LIMIT_SECONDS)
-    pool.stop()
+    pool.shutdown()
 
 
 def test_how_long_the_next_task_waits() -> None:
@@ -174,7 +174,7 @@ def test_how_long_the_next_task_waits() -> None:
     wait_until(lambda: pool.head_wait_ms >= 5, "a task that waits")
     go.set()
     wait_until(lambda: pool.head_wait_ms == 0, "no task that waits")
-    pool.stop()
+    pool.shutdown()
 
 
 # What comes of clients when the process has no room for more.
@@ -237,7 +237,7 @@ def test_clients_whose_handshake_hangs_count() -> None:
                 late.wait_end()
             assert server.connections == 0
     finally:
-        server.stop()
+        server.shutdown()
 
 
 class Connection:

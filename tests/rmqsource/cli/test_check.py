@@ -294,14 +294,14 @@ def test_recover_cuts_flushed_records_only_when_told_to(run: Run, tmp_path: Path
 def test_progress_is_for_people_only(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = ProgressBars()
     quiet.step("log", 1, 2)
-    quiet.stop()
+    quiet.hide()
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", stream)
     shown = ProgressBars()
     shown.step("log", 1, 2)
     shown.step("log", 2, 2)
-    shown.stop()
+    shown.hide()
     assert "log" in stream.getvalue()
 
 

@@ -39,7 +39,7 @@ from rmqnet import (
 from rmqnet.remoting.acl import AclCredentials
 from rmqnet.remoting.tls import ServerTls
 from rmqnet.served_store import ServedState
-from rmqsource.cli.serve_state import Rates
+from rmqsource.cli.commands.serve import Rates
 
 SIZES = ("--option", "mappedFileSizeCommitLog=65536", "--option", "mappedFileSizeConsumeQueue=2000")
 ANY = ("--port", "0", "--with-namesrv", "0")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rmqsource
-from rmqsource.demo import tour
+from rmqsource.demo import __main__ as tour
 from rmqsource.demo.data import DemoStore, next_commands, python_example, unpack_store
 from tests.conftest import ROOT
 from tests.golden_store import golden

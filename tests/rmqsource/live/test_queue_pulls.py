@@ -16,7 +16,7 @@ def thread():
     found = EventLoopThread("test")
     found.start()
     yield found
-    found.stop()
+    found.shutdown()
 
 
 def ahead(thread, jobs, work, size=lambda result: 1, at_once=4, most_bytes=100):
@@ -80,8 +80,8 @@ def test_stopped(thread):
         await asyncio.sleep(60)
 
     running = ahead(thread, range(10), work)
-    running.stop()
-    thread.stop()
+    running.shutdown()
+    thread.shutdown()
     assert not thread.is_running
 
 

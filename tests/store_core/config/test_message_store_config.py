@@ -8,10 +8,10 @@ import pytest
 
 from rmqnet.broker.broker_config import BrokerConfig
 from store_core.config.broker_config import read_properties
+from store_core.config.config_checks import camel_case
 from store_core.config.message_store_config import (
     KEYS,
     MessageStoreConfig,
-    camel_case,
     config_key_names,
     load_broker_config,
     with_default_sizes,

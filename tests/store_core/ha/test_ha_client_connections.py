@@ -296,7 +296,7 @@ def test_a_probe_of_somebody_else(slave):
             with pytest.raises(ConnectionLostError, match="neither data nor heartbeats"):
                 asked.result(10)
     finally:
-        loop.stop()
+        loop.shutdown()
 
 
 def test_a_master_that_waits_is_told_at_once(tmp_path):

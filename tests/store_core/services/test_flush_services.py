@@ -247,7 +247,7 @@ class TestFlushManager:
         assert manager.handle(end, wait=True) is PutMessageStatus.PUT_OK
         assert (manager.confirm_offset(), log.queue.flushed_where) == (end, 0)
         manager.start()
-        manager.stop_and_finish()
+        manager.shutdown_or_finish()
         assert log.queue.flushed_where == end
 
     def test_synchronous(self, log, checkpoint):
@@ -258,7 +258,7 @@ class TestFlushManager:
         assert manager.confirm_offset() == log.queue.flushed_where == end
         end = log.add(1)
         assert manager.handle(end, wait=False) is PutMessageStatus.PUT_OK
-        manager.stop_and_finish()
+        manager.shutdown_or_finish()
         assert manager.confirm_offset() == end
 
     def test_synchronous_and_too_late(self, log, checkpoint):
@@ -268,7 +268,7 @@ class TestFlushManager:
         end = log.add(1)
         assert manager.handle(end, wait=True) is PutMessageStatus.FLUSH_DISK_TIMEOUT
         assert manager.confirm_offset() == 0
-        manager.stop_and_finish()
+        manager.shutdown_or_finish()
 
     @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
     def test_with_the_transient_pool(self, log, checkpoint, flush_disk_type):
@@ -279,7 +279,7 @@ class TestFlushManager:
         manager.start()
         end = log.add(*[600] * 8)
         assert manager.handle(end, wait=True) is PutMessageStatus.PUT_OK
-        manager.stop_and_finish()
+        manager.shutdown_or_finish()
         assert manager.confirm_offset() == log.queue.flushed_where == end
         data = b"".join(Path(f.path).read_bytes() for f in log.queue.mapped_files)
         assert all(data[o + 4 : o + 8] == bytes.fromhex("daa320a7") for o in log.offsets)

@@ -32,7 +32,7 @@ def timed_store(root, clock=None, **settings):
     with store:
         service = TimerMessageStore(store)
         yield store, service
-        service.stop_and_finish()
+        service.shutdown_or_finish()
 
 
 def put_timed(store, body, topic="T", queue_id=0, **properties):

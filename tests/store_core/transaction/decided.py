@@ -82,7 +82,7 @@ def finish(config: MessageStoreConfig, decisions: Mapping[int, bool]) -> Counter
             service.check()
             dispatch_all(store)
         assert not len(service.open_queue_offsets()), "something stays open"
-        service.stop()
+        service.shutdown()
         dispatch_all(store)
         return delivered(store)
 

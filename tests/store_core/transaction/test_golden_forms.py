@@ -296,7 +296,7 @@ def test_what_a_broker_left_open_is_finished(store, tmp_path, in_bulk):
             for queue_id in range(2)
             for message in messages_in(opened, lines[0]["topic"], queue_id)
         ]
-        service.stop()
+        service.shutdown()
     committed = [row for row in store.dump("transactions") if row["final_state"] == "committed"]
     expected = [row["transaction_id"] for row in (*committed, *lines)]
     assert sorted(found) == sorted(expected)

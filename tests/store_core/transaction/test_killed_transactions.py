@@ -185,7 +185,7 @@ def work(
                 number = producer.work(number)
                 transactions -= 1
             if generator.random() < 0.5:
-                producer.service.stop()
+                producer.service.shutdown()
     os._exit(0)
 
 

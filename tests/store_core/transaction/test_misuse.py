@@ -158,7 +158,7 @@ def test_a_store_that_is_closed_is_not_written(root, clock, act):
         with pytest.raises(StoreClosedError):
             run.service.check()
     else:
-        run.service.stop()
+        run.service.shutdown()
     assert list((root / "config").iterdir()) == []
 
 
@@ -173,7 +173,7 @@ def test_a_store_that_is_opened_again_under_its_service(tmp_path, clock):
         service.end_transaction(places[0], COMMIT)
         service.end_transaction(places[1], ROLLBACK)
         store.shutdown()
-        service.stop()
+        service.shutdown()
         store.load()
         store.start()
         service.load()
@@ -181,13 +181,13 @@ def test_a_store_that_is_opened_again_under_its_service(tmp_path, clock):
         clock[0] += 10_000
         service.check()
         assert [half.unique_key for half in asked] == ["U2"]
-        service.stop()
+        service.shutdown()
 
 
 def test_a_service_that_is_not_loaded_ends_nothing(run):
     place = run.prepare(1)
     run.end(place, COMMIT)
-    run.service.stop()
+    run.service.shutdown()
     for act in (
         lambda: run.service.end_transaction(place, COMMIT),
         lambda: run.service.end_transactions([0], COMMIT),
@@ -206,9 +206,9 @@ def test_a_store_has_one_service(run):
     other = TransactionalMessageService(run.store)
     with pytest.raises(TransactionError, match="another service"):
         other.load()
-    run.service.stop()
+    run.service.shutdown()
     other.load()
-    other.stop()
+    other.shutdown()
 
 
 def test_a_block_is_entered_once(by_hand):
@@ -226,10 +226,10 @@ def test_a_service_that_comes_while_a_block_is_open(root, clock, before):
     """``before``: another one was there when it was opened."""
     with driven(root, clock) as run:
         if not before:
-            run.service.stop()
+            run.service.shutdown()
         with run.store.transaction(Message("Orders", b"long")):
             if before:
-                run.service.stop()
+                run.service.shutdown()
             dispatch_all(run.store)
             service = TransactionalMessageService(run.store, lambda _: COMMIT)
             service.load()
@@ -239,7 +239,7 @@ def test_a_service_that_comes_while_a_block_is_open(root, clock, before):
         clock[0] += 10_000
         assert service.check().asked == 0
         assert len(run.committed()) == 1
-        service.stop()
+        service.shutdown()
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
@@ -320,4 +320,4 @@ def test_one_answer_of_many_threads_counts(tmp_path):
             for thread in threads:
                 thread.join()
             assert Counter(statuses) == {EndStatus.ENDED: 1, EndStatus.ALREADY_ENDED: 5}
-        service.stop()
+        service.shutdown()

@@ -83,7 +83,7 @@ class _Life:
                     for _ in range(_STEPS):
                         self._step(store, service)
                     if self._generator.random() < 0.5:
-                        service.stop()
+                        service.shutdown()
 
     def _step(self, store: MessageStore, service: TransactionalMessageService) -> None:
         generator = self._generator

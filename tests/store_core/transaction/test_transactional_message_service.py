@@ -364,7 +364,7 @@ def test_what_is_not_dispatched_is_not_taken_for_nothing(by_hand, monkeypatch):
 
 def test_a_service_that_is_not_loaded_ends_nothing(run):
     place = run.prepare(1)
-    run.service.stop()
+    run.service.shutdown()
     for call in (
         lambda: run.service.end_transaction(place, COMMIT),
         lambda: run.service.end_transactions([0], COMMIT),
@@ -390,13 +390,13 @@ def test_a_store_that_is_opened_anew(root, clock):
             between = TransactionalMessageService(same)
             between.load()
             between.end_transaction(places[1], COMMIT)
-            between.stop()
+            between.shutdown()
         store.load()
         store.start()
         assert service.end_transaction(places[0], COMMIT).status is EndStatus.ALREADY_ENDED
         assert service.end_transaction(places[1], COMMIT).status is EndStatus.ALREADY_ENDED
         assert service.end_transaction(places[2], COMMIT).status is EndStatus.ENDED
-        service.stop()
+        service.shutdown()
 
 
 def test_a_stop_writes_nothing_over_what_others_noted(root, clock):
@@ -410,5 +410,5 @@ def test_a_stop_writes_nothing_over_what_others_noted(root, clock):
         noted = path.read_bytes()
         run.store.load()
         run.store.start()
-        run.service.stop()
+        run.service.shutdown()
         assert path.read_bytes() == noted

@@ -95,7 +95,7 @@ def driven(
         run = Driven(store, clock)
         yield run
         if stop:
-            run.service.stop()
+            run.service.shutdown()
         dispatch_all(store)
 
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rmqnet.broker.broker_controller import PROCESSORS
-from rmqnet.broker.metrics.stats_items import BrokerStats, MessageTotals
 from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.admin_runtime import human_bytes
 from rmqnet.broker.processor.client_manage import ClientManageProcessor
+from rmqnet.broker.state.stats_items import BrokerStats, MessageTotals
 from rmqnet.client.admin_results import GroupConfig, QueueConsumption, QueueStats
 from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData, encode_heartbeat
 from rmqnet.client.message_queue import MessageQueue

@@ -214,7 +214,7 @@ def test_messages_of_a_master_that_goes_can_be_read(tmp_path):
             follow(slave, master)
             role = slave.controller.role
             until(lambda: role.topics.select("t") is not None)
-            master.controller.stop()
+            master.controller.shutdown()
             role.synchronize()  # name servers said that there is a master
             slave.controller.registration.run_once()
             role.synchronize()
@@ -302,7 +302,7 @@ class ScriptedMaster:
 def scripted_master():
     found = ScriptedMaster()
     yield found
-    found.server.stop()
+    found.server.shutdown()
 
 
 class Slave:
@@ -412,6 +412,6 @@ def test_settings_that_do_not_come(scripted_master, answer):
 
 
 def test_nobody_is_there(scripted_master):
-    scripted_master.server.stop()
+    scripted_master.server.shutdown()
     with pytest.raises(ClientError, match=scripted_master.address):
         settings_of_slave(scripted_master.address, {})

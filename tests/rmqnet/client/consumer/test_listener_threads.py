@@ -20,7 +20,7 @@ def test_all_run_in_order_in_one_thread() -> None:
     threads.submit([done.set])
     assert done.wait(DEADLINE_S)
     assert seen == list(range(1000))
-    assert threads.stop(DEADLINE_S)
+    assert threads.shutdown(DEADLINE_S)
 
 
 def test_as_many_at_once_as_there_are_threads() -> None:
@@ -30,7 +30,7 @@ def test_as_many_at_once_as_there_are_threads() -> None:
     meeting.wait(DEADLINE_S)
     threads.submit([meeting.wait] * 4)  # by threads that slept
     meeting.wait(DEADLINE_S)
-    assert threads.stop(DEADLINE_S)
+    assert threads.shutdown(DEADLINE_S)
     assert not [each for each in threading.enumerate() if each.name.startswith("four")]
 
 
@@ -41,7 +41,7 @@ def test_no_more_threads_than_needed() -> None:
         threads.submit([done.set])
         assert done.wait(DEADLINE_S)
     started = [each for each in threading.enumerate() if each.name.startswith("lazy")]
-    threads.stop(DEADLINE_S)
+    threads.shutdown(DEADLINE_S)
     assert len(started) <= 3
 
 
@@ -50,7 +50,7 @@ def test_a_failed_task_is_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
     done = threading.Event()
     threads.submit([partial(int, "x"), done.set])
     assert done.wait(DEADLINE_S)
-    threads.stop(DEADLINE_S)
+    threads.shutdown(DEADLINE_S)
     assert "invalid literal" in caplog.text
 
 
@@ -66,17 +66,17 @@ def test_stopped_what_runs_ends_and_what_waits_is_dropped() -> None:
 
     threads.submit([slow, partial(seen.append, "waiting")])
     assert begun.wait(DEADLINE_S)
-    assert not threads.stop(0.01), "one runs"
+    assert not threads.shutdown(0.01), "one runs"
     threads.submit([partial(seen.append, "late")])
     go_on.set()
-    assert threads.stop(DEADLINE_S)
+    assert threads.shutdown(DEADLINE_S)
     assert seen == ["slow"]
 
 
 def test_stopped_by_a_task_of_its_own() -> None:
     threads = ListenerThreads("own", 2)
     ended: list[bool] = []
-    threads.submit([lambda: ended.append(threads.stop(DEADLINE_S))])
+    threads.submit([lambda: ended.append(threads.shutdown(DEADLINE_S))])
     deadline = time.monotonic() + DEADLINE_S
     while not ended:
         assert time.monotonic() < deadline
@@ -106,7 +106,7 @@ def test_no_more_threads_to_be_had(
     go_on.set()
     assert done.wait(DEADLINE_S)
     monkeypatch.undo()
-    threads.stop(DEADLINE_S)
+    threads.shutdown(DEADLINE_S)
     assert "few goes on with 1 threads: can't start new thread" in caplog.text
 
 

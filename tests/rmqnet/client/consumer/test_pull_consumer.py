@@ -245,7 +245,7 @@ def test_shut_down_while_somebody_polls(broker: ScriptedQueues) -> None:
 def test_used_wrongly(broker: ScriptedQueues) -> None:
     with pytest.raises(ClientError, match="is not started"):
         PullConsumer("group", broker.cluster.namesrv_addr).poll()
-    with pytest.raises(ClientError, match="read_ahead_bytes: 0 or more"):
+    with pytest.raises(ClientError, match="read_ahead_bytes=-1: must be 0 or more"):
         PullConsumerOptions(read_ahead_bytes=-1)
     with pulling(broker) as consumer, pytest.raises(TopicNotFoundError, match="nothing"):
         consumer.queues_of("nothing")

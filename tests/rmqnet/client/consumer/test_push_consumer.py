@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
 import zlib
 from collections import Counter
@@ -723,11 +724,26 @@ def test_no_group(group: str) -> None:
         PushConsumer(group, "127.0.0.1:1", Recorder())
 
 
-def test_options_out_of_range() -> None:
-    with pytest.raises(ClientError, match="pull_batch_size: 1 to 1024 is expected, not 0"):
-        PushConsumerOptions(pull_batch_size=0)
-    with pytest.raises(ClientError, match="await_termination_s"):
-        PushConsumerOptions(await_termination_s=-1)
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"pull_batch_size": 0}, "pull_batch_size=0: must be 1 to 1024"),
+        ({"pull_batch_size": 1.5}, r"pull_batch_size=1\.5: a whole number is needed"),
+        ({"await_termination_s": -1}, "await_termination_s=-1: must be 0 or more"),
+        ({"await_termination_s": math.nan}, "await_termination_s=nan: must be 0 or more"),
+        ({"await_termination_s": "1"}, "await_termination_s='1': a number is needed"),
+        ({"post_subscription_when_pull": 1}, "post_subscription_when_pull=1: True or False"),
+        ({"consume_timestamp_ms": "now"}, "consume_timestamp_ms='now': a whole number is needed"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], error: str) -> None:
+    with pytest.raises(ClientError, match=error):
+        PushConsumerOptions(**options)
+
+
+def test_times_before_1970_and_whole_seconds_are_good_options() -> None:
+    options = PushConsumerOptions(consume_timestamp_ms=-1, await_termination_s=3)
+    assert (options.consume_timestamp_ms, options.await_termination_s) == (-1, 3)
 
 
 def test_started_twice(broker: ScriptedQueues) -> None:

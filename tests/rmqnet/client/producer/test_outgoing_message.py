@@ -12,7 +12,7 @@ import pytest
 from rmqnet.client.producer import unique_keys
 from rmqnet.client.producer.message_batch import encoded_batch, outgoing_batch
 from rmqnet.client.producer.outgoing_message import outgoing_message
-from rmqnet.client.producer.producer_config import Compression
+from rmqnet.client.producer.producer_config import Compression, ProducerConfig
 from rmqnet.client.producer.unique_keys import UniqueKeys
 from rmqnet.client.producer.validation import (
     MAX_MESSAGE_SIZE,
@@ -142,11 +142,11 @@ def test_bodies_that_do_not_shrink_stay_as_they_are():
 
 
 def test_settings_of_compression_are_checked():
-    PLAIN.check()
-    with pytest.raises(ClientError, match="compress_type is 'GZIP', not ZLIB, LZ4, ZSTD"):
-        Compression(kind="GZIP").check()
-    with pytest.raises(ClientError, match="compress_level is 10"):
-        Compression(level=10).check()
+    assert ProducerConfig().compression == PLAIN
+    with pytest.raises(ClientError, match="compress_type='GZIP': one of ZLIB, LZ4, ZSTD is needed"):
+        ProducerConfig(compress_type="GZIP")
+    with pytest.raises(ClientError, match="compress_level=10: must be 0 to 9"):
+        ProducerConfig(compress_level=10)
 
 
 def test_retry_topics_have_their_counters_in_the_header():

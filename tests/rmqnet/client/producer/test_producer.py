@@ -717,11 +717,11 @@ class TestLifecycle:
     def test_settings_are_checked(self):
         with pytest.raises(ClientError, match="the group is blank"):
             Producer("", "h:1")
-        with pytest.raises(ClientError, match="send_msg_timeout_ms: at least 1"):
+        with pytest.raises(ClientError, match="send_msg_timeout_ms=0: must be 1 or more"):
             Producer("g", "h:1", send_msg_timeout_ms=0)
-        with pytest.raises(ClientError, match="max_message_size: a whole number"):
+        with pytest.raises(ClientError, match="max_message_size='4M': a whole number"):
             Producer("g", "h:1", max_message_size="4M")
-        with pytest.raises(ClientError, match="compress_type is 'GZIP'"):
+        with pytest.raises(ClientError, match="compress_type='GZIP'"):
             Producer("g", "h:1", compress_type="GZIP")
         with pytest.raises(TypeError, match="no_such"):
             Producer("g", "h:1", no_such=1)

@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 if TYPE_CHECKING:
-    from rmqnet.broker.metrics.traffic import Traffic
+    from rmqnet.broker.state.traffic import Traffic
 
     Values = dict[tuple[str, str], "Value"]
 

@@ -1,0 +1,83 @@
+"""What the processors of a broker share, and the requests that its role refuses."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.remoting.codes import RequestCode, ResponseCode
+from rmqnet.remoting.remoting_command import RemotingCommand
+from rmqnet.remoting.request_processor import RequestProcessor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmqnet.broker.broker import Broker
+    from rmqnet.broker.pools import Pools
+    from rmqnet.remoting.remoting_server import Handler, RemotingServer
+    from rmqnet.remoting.server_connection import ServerConnection
+
+SENDS = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+)
+"""Requests that put messages of clients."""
+REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+
+
+class RequestRefusal(NamedTuple):
+    """The answer to a request that is not carried out."""
+
+    code: ResponseCode
+    remark: str
+
+
+REJECTED = RequestRefusal(
+    ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"
+)
+"""RocketMQ's answer of a broker that is not to be asked for this now."""
+
+
+def refuse(
+    refusals: Mapping[RequestCode, RequestRefusal], _: ServerConnection, request: RemotingCommand
+) -> RemotingCommand:
+    """Answer a request that the role of a broker does not carry out."""
+    code, remark = refusals[RequestCode(request.code)]
+    return request.refusal(code, remark)
+
+
+class BrokerProcessor(RequestProcessor):
+    """Answers requests for a broker; a refusal is an answer, too.
+
+    Attributes
+    ----------
+    pool
+        The name of the pool that does the work.
+    """
+
+    pool: ClassVar[str]
+    _pools: Pools
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, server: RemotingServer, pools: Pools) -> None:
+        """Have the server bring the requests."""
+        self._pools = pools
+        pool = getattr(pools, self.pool)
+        for code, handler in self.handlers().items():
+            server.register([code], functools.partial(self._run, handler), pool)
+
+    def _run(
+        self, handler: Handler, connection: ServerConnection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        try:
+            return handler(connection, request)
+        except RefusedError as err:
+            return self._refusal(err, request)
+
+    def _refusal(self, err: RefusedError, request: RemotingCommand) -> RemotingCommand:
+        return err.answer_to(request)
