@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests import tiers
+from tests import leftovers, tiers
 from tests.golden_store import (
     CLUSTER_NAMES,
     GOLDEN_NAMES,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent
+_FAILED = pytest.StashKey[bool]()
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SPARK_FIXTURES = {"spark", "pushdown_spark"}
 
@@ -71,13 +72,24 @@ def pytest_configure() -> None:
     """Set what workers of a parallel run inherit: the golden stores, Spark, options of JVMs."""
     share_scratch()
     set_variables()
+    leftovers.watch_starts()
 
 
 @pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Stop what a test leaves running when it fails."""
+    before = leftovers.running()
+    yield
+    if item.stash.get(_FAILED, False):
+        leftovers.stop_started(before)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Escape what is no UTF-8 in the captured log, such as a path: workers cannot send it."""
     outcome = yield
     report = outcome.get_result()
+    item.stash[_FAILED] = report.failed or item.stash.get(_FAILED, False)
     report.sections = [
         (name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections
     ]

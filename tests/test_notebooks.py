@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from tests.leftovers import stop_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,14 @@ def test_cells_print_what_the_notebook_shows(spark: SparkSession, notebook: Path
     if notebook.stem in WITH_LIMITS and not STREAM_READER_GETS_LIMITS:
         pytest.skip("Spark before 4.2 knows no limits of streams")
     names: dict[str, object] = {}
+    try:
+        run_cells(notebook, names)
+    except BaseException:
+        stop_named(names, ("rmqnet", "store_core", "tests", "tempfile"))
+        raise
+
+
+def run_cells(notebook: Path, names: dict[str, object]) -> None:
     for number, cell in enumerate(code_cells(notebook)):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
