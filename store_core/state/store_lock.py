@@ -260,8 +260,9 @@ def refuse_links_out(root: str) -> None:
 
     A copy made with ``cp -a`` holds the links of the store it was made of: what is written through
     them goes into that one, whose lock nobody took. All files of a copy made with ``cp -al`` are
-    those of the other store; looked at here are the few whose names are known, before any is
-    changed. Whatever else is a link is refused where it is opened.
+    those of the other store; looked at here are those that are written first, before any is
+    changed: the few whose names are known, and the last file of each queue. Whatever else is a link
+    is refused where it is opened.
 
     Raises
     ------
@@ -273,7 +274,21 @@ def refuse_links_out(root: str) -> None:
     _look_at(root, real)
     for name in QUEUE_DIRS:
         for topic in _look_at(str(Path(root, name)), real):
-            _look_at(topic, real)
+            for queue in _look_at(topic, real):
+                _refuse_last_file(queue)
+
+
+def _refuse_last_file(queue: str) -> None:
+    """Raise where the last file of a queue is a link: recovery cuts it, and units go there."""
+    try:
+        with os.scandir(queue) as entries:
+            last = max(entries, key=lambda entry: entry.name, default=None)
+        if last is not None and last.is_symlink():
+            refuse_link(last.path)
+    except FileNotFoundError:  # of whoever opens it to say
+        return
+    except OSError as err:
+        raise StoreWriteError(err.strerror or str(err), os.fsdecode(err.filename or queue)) from err
 
 
 def _refuse_files(root: str) -> None:

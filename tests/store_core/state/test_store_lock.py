@@ -196,6 +196,20 @@ def test_a_checkpoint_that_cannot_be_written_is_told_at_the_opening(target, stor
     assert files_of(store) == before
 
 
+@pytest.mark.parametrize("target", ["TopicB/0/00000000000000000000", "../../outside"])
+def test_a_queue_that_cannot_be_written_is_told_before_anything_is_changed(target, tmp_path):
+    # Found when recovery cuts or dispatches, it would leave the store as after a crash.
+    store = small_store(tmp_path / "store", 40).write()
+    queue = store / "consumequeue/TopicA/0"
+    last = max(queue.iterdir())
+    last.rename(tmp_path / "outside")
+    last.symlink_to(store / "consumequeue" / target)
+    before = files_of(store)
+    with pytest.raises(StoreWriteError, match=f"{last.name}: is a link to"):
+        MessageStore(config(store)).load()
+    assert files_of(store) == before
+
+
 def test_an_abort_that_cannot_be_removed_is_told_at_the_opening(store):
     (store / "abort").unlink()
     (store / "abort").mkdir()
