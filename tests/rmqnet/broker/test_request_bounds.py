@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import fields
 
 import pytest
@@ -208,14 +207,21 @@ def test_work_for_a_client_that_has_left_ends():
     check_wanted()
 
 
-def test_statistics_of_a_large_topic_end_with_their_client(controller):
+def test_statistics_of_a_large_topic_end_with_their_client(controller, monkeypatch):
+    begun = threading.Event()
+
+    def checked():
+        begun.set()
+        check_wanted()
+
+    monkeypatch.setattr("rmqnet.broker.processor.admin_topics.check_wanted", checked)
     topics = controller.broker.topics
     topics.create_all([TopicConfig("large", 20_000_000, 20_000_000)])  # as a file may say
     with RawClient(controller.config.listen_port) as client:
         command = RemotingCommand.request(RequestCode.GET_TOPIC_STATS_INFO)
         command.ext_fields = {"topic": "large"}
         client.send(command)
-        time.sleep(0.2)
+        assert begun.wait(30)
     pool = controller._pools.admin
     done = threading.Event()
     pool.submit(done.set)

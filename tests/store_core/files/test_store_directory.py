@@ -130,9 +130,9 @@ def test_ten_thousand_segments_are_listed_quickly(tmp_path):
     for number in range(10_000):
         (tmp_path / f"{number:020d}").touch()
     directory = StoreDirectory(str(tmp_path))
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(directory.list(directory.resolve())) == 10_000
-    assert time.perf_counter() - began < 1  # 0.08 s when nothing else runs
+    assert time.process_time() - began < 1  # 0.08 s when nothing else runs
 
 
 def test_globs_expand_to_sorted_directories(root):

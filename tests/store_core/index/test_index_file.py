@@ -318,9 +318,9 @@ def test_no_index_file_is_longer_than_its_numbers_can_be(tmp_path, size):
 def test_holes_of_the_longest_file_are_not_read(tmp_path):
     path = IndexWriter().put_all(PUTS).write(tmp_path / "1")
     os.truncate(path, 40 + 24 * (2**31 - 1))
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert infer(path) is None
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_a_sparse_file_of_420_mb_takes_about_a_second(tmp_path):
@@ -343,9 +343,9 @@ def test_a_sparse_file_of_420_mb_takes_about_a_second(tmp_path):
     with path.open("wb") as out:
         out.write(header + newest.tobytes() + bytes(INDEX_ENTRY.size) + entries.tobytes())
         out.truncate(index_file_bytes(slots, 20_000_000))
-    began = time.perf_counter()
+    began = time.process_time()
     assert infer(path) == (slots, 20_000_000)
-    assert time.perf_counter() - began < 3  # 0.2 s when nothing else runs
+    assert time.process_time() - began < 3  # 0.2 s when nothing else runs
 
 
 @pytest.mark.parametrize("inserted", [1, 5, 9, 20, 39])

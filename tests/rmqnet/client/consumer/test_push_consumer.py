@@ -833,7 +833,7 @@ def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQ
         wait_until(lambda: len(consumer.queues) == 9, "all queues")
         for queue in consumer.queues:
             consumer._offsets.update(queue, 1, only_forward=True)
-        waiting, most = 0, [0]
+        waiting, all_wait = 0, asyncio.Event()
         good = broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET]
 
         async def slow(request: RemotingCommand) -> Any:
@@ -841,15 +841,15 @@ def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQ
             if request.is_oneway:  # as all the time
                 return good(request)
             waiting += 1
-            most[0] = max(most[0], waiting)
-            await asyncio.sleep(0.05)
-            waiting -= 1
+            if waiting == 6:
+                all_wait.set()
+            await asyncio.wait_for(all_wait.wait(), 30)
             return good(request)
 
         broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = slow
         consumer.unsubscribe("many")
         wait_until(lambda: len(consumer.queues) == 3, "the queues to be given away")
-    assert most[0] >= 6
+    assert all_wait.is_set()
 
 
 def test_consumers_that_share_a_client(broker: ScriptedQueues) -> None:
