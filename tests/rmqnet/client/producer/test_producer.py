@@ -8,6 +8,7 @@ import pickle
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -403,9 +404,14 @@ class TestFailures:
             pair[0].before = pair[1].before = refuse_others
             assert producer.send(order()).status is SendStatus.FLUSH_DISK_TIMEOUT
 
-    def test_slow_brokers_rest(self, cluster, pair):
+    def test_slow_brokers_rest(self, cluster, pair, monkeypatch):
+        now = [1000.0]
+        clock = SimpleNamespace(monotonic=lambda: now[0], time_ns=time.time_ns)
+        for module in ("message_sender", "sending"):
+            monkeypatch.setattr(f"rmqnet.client.producer.{module}.time", clock)
+
         def slow(_):
-            return asyncio.sleep(0.6)
+            now[0] += 0.6
 
         with Producer("g", cluster.namesrv_addr, send_latency_fault_enable=True) as producer:
             pair[0].before = slow
