@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from store_core import MessageStore
 from store_core.services.environment import Environment
+from tests.examples import examples
 from tests.store_core.crash.by_hand import (
     dispatch_all,
     nothing_forced,
@@ -171,7 +172,7 @@ class StoreModel(RuleBasedStateMachine):
 
 
 StoreModel.TestCase.settings = settings(
-    max_examples=50,
+    max_examples=examples(50),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),

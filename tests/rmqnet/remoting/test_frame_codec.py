@@ -11,6 +11,7 @@ from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import LanguageCode, SerializeType
 from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, FrameDecoder, encode_frame
 from rmqnet.remoting.remoting_command import RemotingCommand
+from tests.examples import examples
 from tests.rmqnet.remoting.golden_frames import recorded_frames, recorded_headers
 
 BOTH_FORMS = pytest.mark.parametrize("form", list(SerializeType))
@@ -320,7 +321,7 @@ def test_single_bytes_of_a_body_do_not_cost_an_object_each():
     assert len(reader.feed(b"\0")) == 1
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.binary(max_size=200), st.sampled_from([0, 1, 2, 255]), st.integers(-20, 20))
 def test_any_header_ends_in_a_command_or_in_an_error(header, form, more):
     frame = struct.pack(">iI", 4 + len(header) + max(more, 0), form << 24 | len(header)) + header

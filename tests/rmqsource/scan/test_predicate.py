@@ -37,6 +37,7 @@ from rmqsource.scan.predicate import (
     with_filters,
 )
 from rmqsource.tables import TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS
+from tests.examples import examples
 from tests.golden_store import golden
 from tests.rmqsource.reading import parsed, places, read_rows
 
@@ -210,7 +211,7 @@ BASES = st.sampled_from(
 
 
 @given(BASES, st.lists(filters(), max_size=4), st.lists(ROWS, min_size=1, max_size=8))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @example(ScanPredicate(), [In(("queue_offset",), (1, 3))], [])
 def test_predicate_and_residual_equal_the_filters(base, wanted, rows):
     predicate, residual = with_filters(base, wanted, "keys")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rmqsource.errors import DamagedStoreError
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
+from tests.examples import examples
 from tests.rmqsource.reading import read_rows
 from tests.rmqsource.stream.growing_store import GrowingStore
 from tests.rmqsource.stream.simulated_query import Checkpoint, follow
@@ -47,7 +48,7 @@ def test_what_was_dispatched_comes_first_and_all_of_it_after_a_clean_stop(golden
         assert found == expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data(), most=st.integers(1, 9), mode=st.sampled_from(["PERMISSIVE", "FAILFAST"]))
 def test_damage_at_the_edge_of_a_batch_is_told_once(data, most, mode, tmp_path_factory):
     root = tmp_path_factory.mktemp("stores") / "store"

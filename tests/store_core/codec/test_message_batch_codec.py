@@ -36,6 +36,7 @@ from store_core.layout import (
     NEED_UNWRAP_FLAG,
 )
 from store_core.message import _inner_base, messages_from_record
+from tests.examples import examples
 from tests.store_core.codec.record_strategies import (
     pack_items,
     place_records,
@@ -89,7 +90,7 @@ def without_unwrapping(record):
     return message, plain
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(record_lists)
 def test_columns_equal_the_scalar_codec(placed):
     data, positions, records = placed
@@ -117,7 +118,7 @@ def test_columns_equal_the_scalar_codec(placed):
     assert raw == [record.body for record in records]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(record_lists)
 def test_crc_failures_are_those_of_the_scalar_codec(placed):
     data, positions, records = placed
@@ -262,7 +263,7 @@ def expected_messages(record):
         return [message], True
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(record_lists)
 def test_rows_equal_the_scalar_codec(placed):
     data, positions, records = placed

@@ -41,6 +41,7 @@ from store_core.layout import (
     MESSAGE_MAGIC_CODE_V2,
     STOREHOST_V6_FLAG,
 )
+from tests.examples import examples
 from tests.store_core.codec.record_strategies import odd_bytes, property_bytes, usual
 
 RECORDS = json.loads((Path(__file__).parent / "records_5x.json").read_text())["records"]
@@ -374,7 +375,7 @@ def check(rows):
         assert columns.holds(name) == any(name in properties for properties in expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(property_bytes, max_size=8))
 def test_arbitrary_blocks_equal_the_scalar_codec(rows):
     check(rows)
@@ -398,7 +399,7 @@ def test_repeated_names_keep_their_first_place_and_their_last_value(rows):
 _ALIKE = {"namesake1": ["namesake1", "namesake2"], "UNIQ_KEY": ["UNIQ_KEY"], "a": ["a", "b"]}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data(), st.lists(st.sampled_from(["KEYS", "a", *_ALIKE]), min_size=1, max_size=5))
 def test_rows_of_the_same_names_or_of_nearly_the_same_equal_the_scalar_codec(data, names):
     rows = []
@@ -414,13 +415,13 @@ def test_rows_of_the_same_names_or_of_nearly_the_same_equal_the_scalar_codec(dat
         assert columns.holds(name) == any(value is not None for value in expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(usual, max_size=12))
 def test_usual_blocks_equal_the_scalar_codec(rows):
     check(rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.text("\0\1\2ab", max_size=8).map(str.encode), max_size=6))
 def test_separators_anywhere_equal_the_scalar_codec(rows):
     check(rows)

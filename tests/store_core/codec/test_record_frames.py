@@ -10,6 +10,7 @@ from store_core.codec.message_codec import decode_message, encode_blank
 from store_core.codec.record_frames import RecordFrames, is_record, magic_code_hits, walk_records
 from store_core.errors import CorruptRecordError
 from store_core.layout import HEADER_IPV4, MESSAGE_MAGIC_CODE, RECORD_PREFIX
+from tests.examples import examples
 from tests.golden_store import golden
 from tests.store_core.codec.record_strategies import record_lists
 from tests.store_factory import small_store
@@ -44,7 +45,7 @@ def assert_equal_to_scalar(frames, data, base):
         assert bytes(data[start : start + length]) == record.properties_raw
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(record_lists, st.data())
 def test_frames_of_changed_bytes_equal_the_scalar_codec(placed, draw):
     data, positions, records = placed
@@ -57,7 +58,7 @@ def test_frames_of_changed_bytes_equal_the_scalar_codec(placed, draw):
     assert_equal_to_scalar(RecordFrames(buffer, base, positions), bytes(changed), base)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(record_lists, st.data())
 def test_any_position_of_any_length_is_judged(placed, draw):
     data, _, records = placed
@@ -76,7 +77,7 @@ def test_no_record_fits_few_bytes(length):
     assert frames.column("total_size").tolist() == [0, 0, 0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(record_lists, st.data())
 def test_taken_rows_are_those_rows(placed, draw):
     data, positions, records = placed
@@ -95,7 +96,7 @@ def test_taken_rows_are_those_rows(placed, draw):
         assert [stored[i] for i in range(len(rows))] == [getattr(records[r], field) for r in rows]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(record_lists)
 def test_pieces_of_a_segment_have_a_base_for_each_row(placed):
     data, positions, records = placed
@@ -115,7 +116,7 @@ def as_array(data):
     return np.frombuffer(bytes(data), np.uint8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(record_lists, st.integers(1, 4), st.integers(1, 400))
 def test_batches_follow_each_other(placed, rows, size):
     data, positions, records = placed
@@ -132,7 +133,7 @@ def test_batches_follow_each_other(placed, rows, size):
     assert found == positions.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(record_lists, st.data())
 def test_records_that_start_behind_stop_are_not_walked(placed, draw):
     data, positions, _ = placed
@@ -141,7 +142,7 @@ def test_records_that_start_behind_stop_are_not_walked(placed, draw):
     assert walk.starts.tolist() == [at for at in positions.tolist() if at < stop]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(record_lists, st.integers(0, 9))
 def test_a_blank_record_and_a_failure_stop_the_walk(placed, left):
     data, positions, _ = placed
@@ -159,7 +160,7 @@ def test_an_impossible_size_fails(size):
     assert (len(walk.starts), walk.stop, walk.failed) == (0, 0, True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(record_lists, st.binary(max_size=12))
 def test_every_record_is_among_the_hits_and_judged_as_by_the_scalar_codec(placed, garbage):
     data, positions, records = placed

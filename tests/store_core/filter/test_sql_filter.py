@@ -17,6 +17,7 @@ from store_core.errors import StoreConfigError
 from store_core.filter.sql_columns import double_column, integer_column
 from store_core.filter.sql_parser import MAX_NESTING
 from store_core.filter.sql_scalar import double_order, parse_double, parse_integer
+from tests.examples import examples
 from tests.store_core.filter.sql_cases import (
     EXAMPLES,
     IGNORED,
@@ -133,7 +134,7 @@ def test_columns_are_evaluated_as_single_messages(expression):
     assert column_answers(sql_filter, maps) == scalar_answers(sql_filter, maps)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.randoms(use_true_random=False))
 def test_random_filters_are_evaluated_as_for_single_messages(random):
     cases = Cases(random)

@@ -16,6 +16,7 @@ from store_core.codec.message_codec import (
 from store_core.codec.record_frames import RecordFrames
 from store_core.index.index_entries import index_entries
 from store_core.index.index_file import key_hash, tag_hash
+from tests.examples import examples
 from tests.store_factory import BORN_HOST, STORE_HOST
 
 NAMES = {"UNIQ_KEY": "unique", "KEYS": "keys", "TAGS": "tags"}
@@ -94,7 +95,7 @@ def as_rows(entries):
     return list(zip(*(column.tolist() for column in entries[:3])))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(messages, min_size=1, max_size=8), st.booleans())
 def test_entries_equal_those_made_one_by_one(rows, with_tags):
     frames = frames_of(rows)

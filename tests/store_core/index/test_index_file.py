@@ -23,6 +23,7 @@ from store_core.index.index_file import (
 )
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from tests.examples import examples
 from tests.golden_store import GOLDEN_NAMES, STORE_NAMES, golden
 from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter
@@ -120,7 +121,7 @@ def test_more_slots_than_entries_are_not_there(tmp_path):
     assert not open_file(writer.write(tmp_path / "1")).has_all_slots()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("TU"), st.sampled_from(["a", "b", "Aa", "BB", "c"]))),
     st.lists(st.sampled_from(["a", "Aa", "BB", "none"]), max_size=6),
@@ -199,7 +200,7 @@ def test_rocketmqs_own_walk_never_runs_in_a_circle(tmp_path, previous):
         assert offsets == [3900, 3200]  # a link above index_count ends the chain, as in RocketMQ
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.binary(min_size=1, max_size=8), st.integers(0, 40 + 40 + 1000 - 1))
 def test_damaged_bytes_never_crash(tmp_path_factory, junk, at):
     writer = IndexWriter().put_all(PUTS)
@@ -271,7 +272,7 @@ def test_every_golden_file_proves_its_sizes(name):
         assert infer(path) == sizes
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(0, 30), st.integers(0, 9))
 def test_any_sizes_are_found(tmp_path_factory, slots, count, spare, base):
     puts = [("T", f"k{n % 9}", base + n // 2, 5 + n) for n in range(count)]
@@ -280,7 +281,7 @@ def test_any_sizes_are_found(tmp_path_factory, slots, count, spare, base):
     assert infer(path) == (slots, count + 1 + spare)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(40, 40 + 40 + 41 * 20 - 1), st.integers(1, 255))
 def test_no_damaged_file_proves_anything_wrong(tmp_path_factory, at, flip):
     writer = IndexWriter().put_all(PUTS)

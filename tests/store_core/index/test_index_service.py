@@ -18,6 +18,7 @@ from store_core.index.index_entries import opened_by_5_4, with_tag_index
 from store_core.index.index_queries import IndexService, UnindexedRange
 from store_core.log.commit_log import CommitLog
 from store_core.snapshot.store_snapshot import StoreSnapshot
+from tests.examples import examples
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden, tree_state
 from tests.store_core.closed_later import closed_later
 from tests.store_core.index_writer import IndexWriter
@@ -138,7 +139,7 @@ def test_gaps(tmp_path, ranges, bounds, gaps):
     assert coverage.gaps == tuple(UnindexedRange(*gap) for gap in gaps)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=5),
     st.integers(0, 40),

@@ -19,6 +19,7 @@ from store_core.index.index_entries import IndexEntries
 from store_core.index.index_file import IndexFile, key_hash
 from store_core.index.index_writer import IndexWriter, index_file_name, index_file_names
 from store_core.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, index_file_bytes
+from tests.examples import examples
 from tests.store_core.index_writer import IndexWriter as OneByOne
 
 TOPIC, START_MS = "T", 1_700_000_000_000
@@ -81,7 +82,7 @@ def contents(directory):
     return [(Path(directory) / n).read_bytes() for n in index_file_names(Path(directory))]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(records, st.lists(st.tuples(st.integers(0, 25), st.booleans()), max_size=5))
 def test_files_equal_those_written_one_by_one(steps, cuts):
     rows = placed(steps)
@@ -97,7 +98,7 @@ def test_files_equal_those_written_one_by_one(steps, cuts):
         assert contents(directory) == one_by_one(rows)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(records, st.data())
 def test_records_that_come_again_are_left_out(steps, data):
     rows = placed(steps)

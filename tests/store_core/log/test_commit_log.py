@@ -21,6 +21,7 @@ from store_core.log.commit_log import (
 )
 from store_core.log.log_scan import Gap
 from store_core.snapshot.store_snapshot import StoreSnapshot
+from tests.examples import examples
 from tests.golden_store import GOLDEN_NAMES, golden
 from tests.store_core.remote import RemoteDirectory
 from tests.store_factory import START_MS, StoreFactory, small_store
@@ -208,7 +209,7 @@ bounds = st.none() | st.integers(-HOUR, 2 * HOUR)
 
 
 @pytest.mark.parametrize("stop_bytes", [1, 100, 64 << 10])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(times=random_walks(), begin=bounds, length=bounds)
 def test_no_matching_record_is_excluded(tmp_path_factory, stop_bytes, times, begin, length):
     root = tmp_path_factory.mktemp("time")

@@ -21,6 +21,7 @@ from store_core.log.end_rules import OLDER_ENTRY
 from store_core.log.log_scan import DAMAGED_HEADER, Gap, LogSlice
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.dledger_factory import HEADER, DLedgerFactory
+from tests.examples import examples
 from tests.golden_store import tree_state
 from tests.store_core.log.test_log_scan import (
     MemorySource,
@@ -278,7 +279,7 @@ def as_array(data):
     return np.frombuffer(bytes(data), np.uint8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     count=st.integers(0, 60),
     same=st.booleans(),
@@ -306,7 +307,7 @@ def test_the_walk_finds_what_entry_after_entry_does(records, count, same, rows, 
     assert found == factory.spans
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(stop=st.integers(0, SEGMENT))
 def test_entries_that_begin_behind_stop_are_not_walked(one_segment, stop):
     data, spans = one_segment
@@ -327,7 +328,7 @@ def test_a_blank_of_any_size_ends_the_walk(records, left):
 
 
 @pytest.mark.parametrize("remote", [False, True])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(cuts=cut_points, changes=damages(), rows=st.integers(1, 70), size=st.integers(1, 5000))
 def test_slices_give_every_record_and_gap_once(
     one_segment, tmp_path_factory, remote, cuts, changes, rows, size

@@ -16,6 +16,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.log import log_scan
 from store_core.log.commit_log import CommitLog, frames_of, scan_frames, scan_log
 from store_core.log.log_scan import BatchSizer, Gap, LogSlice, refuse_gap, scan_slice, skip_gap
+from tests.examples import examples
 from tests.store_factory import StoreFactory, small_store
 
 SEGMENT = 4096
@@ -105,7 +106,7 @@ def damaged(data, changes):
 
 
 @pytest.mark.parametrize("remote", [False, True])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cuts=cut_points, changes=damages(), rows=st.integers(1, 70), size=st.integers(1, 5000))
 def test_slices_give_every_record_and_gap_once(
     one_segment, tmp_path_factory, remote, cuts, changes, rows, size
@@ -190,7 +191,7 @@ def test_missing_segments_are_a_gap_of_the_slice_that_ends_there(one_segment):
     assert parts_of(source, slice_of(0, SEGMENT - 1, missing=SEGMENT))[1] == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, SEGMENT))
 def test_nothing_behind_the_end_of_the_log_is_read(one_segment, end):
     data, records = one_segment

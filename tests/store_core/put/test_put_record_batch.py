@@ -11,6 +11,7 @@ from store_core.codec.message_codec import verify_property_crc
 from store_core.message import Message
 from store_core.put import put_record_batch
 from store_core.results import PutMessageStatus
+from tests.examples import examples
 from tests.store_core.putting import Log, batch_of, same
 
 OK = PutMessageStatus.PUT_OK
@@ -61,7 +62,9 @@ def made_legal(message):
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(messages=MESSAGES, crc=st.booleans(), lmq=st.booleans(), chunk=st.sampled_from([1, 7, 99]))
 def test_a_record_batch_is_as_its_messages_one_by_one(

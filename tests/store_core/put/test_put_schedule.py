@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from store_core.codec.message_codec import properties_to_bytes, string_to_properties
 from store_core.message import Message
 from store_core.results import PutMessageStatus
+from tests.examples import examples
 from tests.golden_store import golden
 from tests.store_core.putting import Log, batch_of, golden_message
 
@@ -144,7 +145,7 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(messages=MESSAGES)
 def test_columns_are_delayed_as_messages_one_by_one(messages, tmp_path_factory):
     directory = tmp_path_factory.mktemp("log")

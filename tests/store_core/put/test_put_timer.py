@@ -8,6 +8,7 @@ from store_core.codec.java_hash_map import hash_map_string
 from store_core.codec.message_codec import properties_to_bytes, string_to_properties
 from store_core.message import Message
 from store_core.results import PutMessageStatus
+from tests.examples import examples
 from tests.store_core.putting import Log, batch_of
 
 NOW = 1_790_000_000_250
@@ -170,7 +171,7 @@ MESSAGES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=6))
 def test_a_batch_is_stored_as_its_messages_one_by_one(messages, tmp_path_factory):
     one = timer_log(tmp_path_factory.mktemp("one"))

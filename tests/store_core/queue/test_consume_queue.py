@@ -11,6 +11,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout import CQ_UNIT, PRE_BLANK_SIZE
 from store_core.queue.consume_queue import ConsumeQueue
 from store_core.queue.queue_directories import list_consume_queues
+from tests.examples import examples
 from tests.golden_store import RECOVERED_NAMES, STORE_NAMES, golden
 
 PRE_BLANK = (0, PRE_BLANK_SIZE, 0)
@@ -78,7 +79,7 @@ def test_the_end_is_found_also_before_empty_files(tmp_path, count, spare_files):
     assert len(queue.read_units(0, 1000)) == files * UNITS_PER_FILE
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.integers(0, 6000), st.integers(0, 700_000))
 def test_bisection_in_a_large_file(tmp_path_factory, count, min_phy):
     root = tmp_path_factory.mktemp("store")

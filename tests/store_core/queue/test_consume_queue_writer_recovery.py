@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.layout import CQ_UNIT
+from tests.examples import examples
 from tests.store_core.queue.queue_writers import open_writer, state
 from tests.store_core.queue.test_consume_queue_writer import BLANK, FILE_SIZE, in_row, units_in
 
@@ -197,7 +198,7 @@ def test_a_reader_sees_whole_units_while_files_come_and_go(tmp_path):
     assert state(opened(tmp_path))[1:] == (300, 4000)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("aacer"), st.integers(0, 12)), max_size=12))
 def test_equals_a_list(tmp_path_factory, steps):
     root = tmp_path_factory.mktemp("q")

@@ -11,6 +11,7 @@ from store_core.codec.message_codec import string_to_properties
 from store_core.codec.record_frames import RecordFrames
 from store_core.queue import dispatch_request
 from store_core.queue.dispatch_request import DispatchDecoder, concat_requests
+from tests.examples import examples
 from tests.store_factory import START_MS, StoreFactory
 
 DELAYS = (1000, 5000, 60_000)
@@ -71,7 +72,7 @@ def test_columns_are_those_of_the_records(store):
 raw_texts = st.binary(min_size=1, max_size=8).map(lambda raw: raw.translate(None, b"\1\2"))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(raw_texts))
 def test_tags_codes_are_those_of_the_scalar_codec(tmp_path_factory, tags):
     store = StoreFactory(tmp_path_factory.getbasetemp(), segment_bytes=1 << 20)

@@ -23,6 +23,7 @@ from store_core.errors import StoreFormatError
 from store_core.files.store_directory import StoreDirectory
 from store_core.queue import queue_database
 from store_core.queue.queue_database import QueueDatabase
+from tests.examples import examples
 
 # Names of which one is the beginning of another, or holds what separates parts of a key.
 TOPICS = ("a", "ab", "a\1", "a\1\0\0\0\1\1", "ü")
@@ -66,7 +67,7 @@ unit = st.tuples(st.integers(0, 2**62), st.integers(1, 2**31 - 1), st.integers(-
 queue = st.dictionaries(st.integers(5, 30), unit, max_size=25)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), queue, max_size=6),
     st.data(),

@@ -14,6 +14,7 @@ from store_core import StoreConfigError, StoreSnapshot
 from store_core.layout import HEADER_IPV4
 from store_core.queue.batch_consume_queue import NATIVE_BATCH_CQ_UNIT
 from store_core.queue.readable_queue import LOWER, UPPER, BatchQueue
+from tests.examples import examples
 from tests.store_factory import START_MS, StoreFactory
 
 
@@ -23,7 +24,7 @@ def _expected(times, time, boundary):
     return max(sum(t <= time for t in times) - 1, 0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=120), st.sampled_from([16, 50]))
 def test_equals_a_walk(steps, units_per_file):
     times = [START_MS + sum(steps[: i + 1]) for i in range(len(steps))]

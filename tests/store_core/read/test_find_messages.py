@@ -16,6 +16,7 @@ from store_core.layout import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
+from tests.examples import examples
 from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store
 
 SIZES = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
@@ -144,7 +145,7 @@ def test_lost_segment_is_an_error_only_where_it_is_scanned(tmp_path):
         _find(root, "Unknown", ["k1"], config=sizes)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=40), st.integers(0, 40))
 def test_equals_a_walk(keys_of_messages, indexed):
     with tempfile.TemporaryDirectory() as folder:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from store_core import CorruptRecordError, MessageStoreConfig, StoreSnapshot
 from store_core.layout import TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
 from store_core.read import find_offsets
+from tests.examples import examples
 from tests.golden_store import golden
 from tests.store_factory import PARTLY_INDEXED, StoreFactory, partly_indexed, small_store
 
@@ -99,7 +100,7 @@ def test_golden_stores(name):
             assert pairs == _one_by_one(snapshot, topic, keys)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 5), max_size=3), max_size=40),
     st.integers(0, 40),

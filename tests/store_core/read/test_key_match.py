@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_frames import RecordFrames
 from store_core.read.key_match import has_any_key, have_key, keys_of, text_set
+from tests.examples import examples
 from tests.store_factory import StoreFactory
 
 WORDS = st.text("aü鍵 ", min_size=1, max_size=3)
@@ -35,14 +36,14 @@ def test_a_key_is_a_word_of_keys_or_the_unique_key():
     assert keys_of({"TAGS": "t"}) == frozenset()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(MESSAGES, st.frozensets(WORDS, max_size=4))
 def test_the_rule_is_the_same_for_one_and_for_many(messages, wanted):
     found = has_any_key(_columns(messages), text_set(wanted)).tolist()
     assert found == [not wanted.isdisjoint(keys_of(properties)) for properties in messages]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(MESSAGES, st.lists(WORDS, min_size=1, max_size=4))
 def test_the_rule_is_the_same_for_pairs(messages, asked):
     row = np.repeat(np.arange(len(messages)), len(asked))

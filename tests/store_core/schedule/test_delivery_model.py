@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import MessageStore, ScheduleMessageService
+from tests.examples import examples
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.schedule.delayed_store import Clock, bodies, config_of, put_delayed
 
@@ -47,7 +48,7 @@ class Model:
                 self.offsets[level] += 1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(operations=_OPERATIONS)
 def test_each_message_is_delivered_when_the_rules_say_so(operations, tmp_path_factory):
     root, clock, model = tmp_path_factory.mktemp("model") / "store", Clock(), Model()

@@ -14,6 +14,7 @@ import store_core.services.reput_message as module
 from store_core.errors import StoreFormatError
 from store_core.layout import BLANK_MAGIC_CODE, MIN_RECORD_BYTES
 from store_core.services.reput_message import ReputMessageService
+from tests.examples import examples
 from tests.golden_store import golden
 from tests.store_core.services.growing_log import GrowingLog
 
@@ -269,7 +270,7 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 @given(steps, st.integers(1, 5), st.data())
 def test_everything_is_dispatched_once_whatever_happens(actions, max_rows, data):
     with tempfile.TemporaryDirectory() as directory:
@@ -342,7 +343,7 @@ def replicate(log, copy, stop, *, most=1 << 20):
         at = upto
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.integers(0, 900), min_size=1, max_size=12),
     st.lists(st.integers(1, 1100), max_size=60),

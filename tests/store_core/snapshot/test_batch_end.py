@@ -13,6 +13,7 @@ from store_core import StoreSnapshot
 from store_core.layout import CHECKPOINT, HEADER_IPV4
 from store_core.snapshot.batch_end import dispatched_end, flushed_end
 from store_core.state.store_state import StoreState
+from tests.examples import examples
 from tests.rmqsource.stream.growing_store import GrowingStore
 from tests.store_factory import small_store
 
@@ -89,7 +90,7 @@ def test_one_wrong_time_calls_nothing_flushed(tmp_path, said):
         assert flushed_end(snapshot, 0) == 4096
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     steps=st.lists(st.sampled_from(["put", "dispatch", "look"]), min_size=1, max_size=30),
     segment_bytes=st.sampled_from([1024, 4096, 1 << 20]),

@@ -21,6 +21,7 @@ from store_core import (
     StoreSnapshot,
     TagFilter,
 )
+from tests.examples import examples
 from tests.golden_store import RECOVERED_NAMES, golden, tree_state
 from tests.store_factory import small_store
 
@@ -67,7 +68,7 @@ def _check_untouched(store):
     assert tree_state(store.root) == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_damage_gives_an_answer_or_an_error_of_the_store(data):
     with tempfile.TemporaryDirectory() as folder:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from store_core import MessageStore, TimerMessageStore
 from store_core.codec.message_codec import string_to_properties
+from tests.examples import examples
 from tests.store_core.crash.by_hand import dispatch_all, nothing_forced, without_threads
 from tests.store_core.timer.timed_store import (
     START_MS,
@@ -149,7 +150,7 @@ STALE_SLOT = [
 """A slot of the saved wheel names a place where the timer log has another unit by now."""
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @example(given_operations=STALE_SLOT)
 @given(given_operations=operations(crashes=CRASHES))
 def test_a_crash_loses_nothing_and_repeats_what_was_not_saved(given_operations, tmp_path_factory):

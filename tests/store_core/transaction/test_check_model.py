@@ -15,6 +15,7 @@ from hypothesis import given, settings
 
 from store_core.topics import DISCARD_TOPIC
 from store_core.transaction_forms import TransactionState
+from tests.examples import examples
 from tests.store_core.crash.by_hand import dispatch_all
 from tests.store_core.crash.messages import messages_in
 from tests.store_core.transaction.transactions_by_hand import (
@@ -117,7 +118,7 @@ class _Rules:
         return asked
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(_rounds)
 def test_checks_follow_the_rules(rounds):
     clock, rules, places = [START_MS], _Rules(), []

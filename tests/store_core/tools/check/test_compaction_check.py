@@ -18,6 +18,7 @@ from store_core.layout import BATCH_CQ_UNIT, HEADER_IPV4
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.check import compaction_check
 from store_core.tools.check.compaction_check import NewestOfKeys
+from tests.examples import examples
 from tests.golden_compacted import LOST_IN_LOG, TOPIC, unpack_compacted
 from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import tree_state
@@ -172,7 +173,7 @@ def by_hand(batches):
 
 @pytest.mark.parametrize("at_once", [1, 1 << 20])
 @given(batches=_BATCHES, chance=st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_equal_to_a_loop_in_any_order_and_twice(at_once, batches, chance):
     firsts = np.cumsum([0, *map(len, batches)]).tolist()
     parts = [columns_of(rows, first) for rows, first in zip(batches, firsts) if rows] * 2
