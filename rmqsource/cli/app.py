@@ -13,13 +13,13 @@ from rmqsource.cli.arguments import (
     AnyPaths,
     ClusterSource,
     CommandLine,
-    Flags,
+    GivenFlags,
     Ids,
     Limit,
-    Paths,
-    Queue,
+    QueueIds,
     SelectionFlags,
     Source,
+    StorePaths,
     Topic,
     View,
     examples,
@@ -196,7 +196,7 @@ Path = Annotated[
     epilog=_examples("info /data/store", "info '/data/broker-*/store' --format json | jq .log_end")
 )
 def info(
-    path: Paths,
+    path: StorePaths,
     source: Source,
     view: View,
 ) -> None:
@@ -242,7 +242,7 @@ def topics(
     half of that time with the older one; retention is from the topic's oldest message on.
     """
     with reporting() as report:
-        flags: Flags = {"topic": ("--topic", topic)}
+        flags: GivenFlags = {"topic": ("--topic", topic)}
         rows = cluster.rows(path or [], source, flags, report, "topics")
         rows.show_topics(view.display(), limit)
         report.nothing("no topic")
@@ -264,7 +264,7 @@ def topics(
 )
 def messages(  # noqa: PLR0913 (one parameter a flag)
     path: AnyPaths = None,
-    queue: Queue = [],  # noqa: B006 (typer copies it)
+    queue: QueueIds = [],  # noqa: B006 (typer copies it)
     *,
     selection: SelectionFlags,
     message_id: Ids = [],  # noqa: B006 (typer copies it)
@@ -309,7 +309,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     )
 )
 def check(
-    path: Paths,
+    path: StorePaths,
     source: Source,
     view: View,
 ) -> None:

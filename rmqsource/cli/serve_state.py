@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from rmqnet.served_store import ServedState
 
-    Tell = Callable[[ServedState], None]
+    TellServed = Callable[[ServedState], None]
 else:
-    Tell = Callable
+    TellServed = Callable
 
 _MB = 1e6
 
 
 @contextmanager
-def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[Tell]:
+def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[TellServed]:
     """Give what tells of a state, as often as it likes.
 
     Parameters

@@ -13,8 +13,8 @@ import typer
 
 from rmqsource.cli.arguments import (
     ClusterSource,
-    Flags,
-    Options,
+    GivenFlags,
+    OptionFlags,
     Since,
     Sql,
     SqlDialect,
@@ -88,7 +88,7 @@ def send(  # noqa: PLR0913 (one parameter a flag)
         typer.Option(min=1, metavar="N", help="Deliver later: the broker's Nth delay."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Send each body so many times.")] = 1,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    option: OptionFlags = [],  # noqa: B006 (typer copies it)
     cluster: ClusterSource,
     view: View,
 ) -> None:
@@ -254,7 +254,7 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
         typer.Option(metavar="TIME", help="End then; messages stored later are not shown."),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(min=1, help="End after so many messages.")] = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    option: OptionFlags = [],  # noqa: B006 (typer copies it)
     *,
     cluster: ClusterSource,
     view: View,
@@ -268,7 +268,7 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
     with reporting() as said:
         clock, display = view.clock(), view.display()
         begin = clock.window(since, until)[0]
-        flags: Flags = {
+        flags: GivenFlags = {
             "topic": ("--topic", topic),
             "tags": ("--tag", tag_expression(tag)),
             "sqlFilter": ("--sql", sql),

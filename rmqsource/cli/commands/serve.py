@@ -19,7 +19,7 @@ from rmqsource.cli.check import tell_lost_log
 from rmqsource.cli.commands.follow import check_can_be_store, log_outside
 from rmqsource.cli.read import WrongUseError, table_options
 from rmqsource.cli.report import Report, reporting, stop_signals
-from rmqsource.cli.serve_state import Tell, telling
+from rmqsource.cli.serve_state import TellServed, telling
 from rmqsource.scan.store_versions import store_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
@@ -45,7 +45,7 @@ class ServeFormat(str, Enum):
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkOptions:
     """Where it listens, and who finds it how."""
 
     port: Annotated[int, typer.Option(min=0, max=_MAX_PORT, help="The broker's; 0: any.")] = 10_911
@@ -143,7 +143,7 @@ def serve(
         ServeFormat, typer.Option("--format", help="json: a line a second.")
     ] = ServeFormat.text,
     *,
-    network: Network,
+    network: NetworkOptions,
     security: Security,
     role: Role,
     source: Source,
@@ -218,7 +218,7 @@ def _check_store(options: "SourceOptions") -> None:
 
 
 def _served(
-    options: "SourceOptions", network: Network, security: Security, role: Role
+    options: "SourceOptions", network: NetworkOptions, security: Security, role: Role
 ) -> "ServedStore":
     # asyncio takes a while to load.
     from rmqnet.served_store import serve as served  # noqa: PLC0415
@@ -318,7 +318,7 @@ def _tell_start(
     }
 
 
-def _watch(cluster: "ServedStore", stop: Event, tell: Tell) -> None:
+def _watch(cluster: "ServedStore", stop: Event, tell: TellServed) -> None:
     tell(cluster.state())
     while not stop.wait(_LOOK_SECONDS):
         tell(cluster.state())
