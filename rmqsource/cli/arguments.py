@@ -498,7 +498,7 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def client_config(connection: "ClusterConnection") -> "ClientConfig":
+def connection_config(connection: "ClusterConnection") -> "ClientConfig":
     """Return the settings of a client of the cluster."""
     from rmqnet.client.client_config import ClientConfig  # noqa: PLC0415 (on demand)
     from rmqnet.remoting.acl import AclCredentials  # noqa: PLC0415

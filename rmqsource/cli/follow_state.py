@@ -31,7 +31,9 @@ _TELL_SECONDS = 1.0
 
 
 @contextmanager
-def telling(path: str, master: str, said: Report, *, as_json: bool) -> Iterator[TellFollowed]:
+def follow_reports(
+    path: str, master: str, said: Report, *, as_json: bool
+) -> Iterator[TellFollowed]:
     """Give what tells of a state, as often as it likes.
 
     JSON lines go to standard output, one a second; notes and the bar to standard error, the bar

@@ -22,7 +22,7 @@ _MB = 1e6
 
 
 @contextmanager
-def telling(where: Mapping[str, Any], *, as_json: bool) -> Iterator[TellServed]:
+def served_reports(where: Mapping[str, Any], *, as_json: bool) -> Iterator[TellServed]:
     """Give what tells of a state, as often as it likes.
 
     Parameters

@@ -12,10 +12,10 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS
-from rmqsource.explore.dead_letter_rows import dead_letters as _dead_letters
+from rmqsource.explore.dead_letter_rows import read_dead_letters as _dead_letters
 from rmqsource.explore.log_survey import Survey, class_bounds, quantile
-from rmqsource.explore.log_survey import survey as _survey
-from rmqsource.explore.message_trace import trace as _trace
+from rmqsource.explore.log_survey import survey_log as _survey
+from rmqsource.explore.message_trace import trace_messages as _trace
 from rmqsource.explore.topic_growth import GROWTH_COLUMNS, topic_growth
 from rmqsource.explore.trace_events import TraceEvent
 from rmqsource.extras import notebook_package

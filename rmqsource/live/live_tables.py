@@ -14,7 +14,7 @@ from rmqsource.live.cluster_survey import (
     gather,
     queue_ends,
     selected_routes,
-    survey,
+    survey_cluster,
 )
 from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_queues import LiveQueue, QueueState
@@ -49,7 +49,7 @@ class _QueueRow(NamedTuple):
     last: MessagePlace
 
 
-def read_table(options: LiveOptions) -> Iterator[Columns]:
+def read_live_table(options: LiveOptions) -> Iterator[Columns]:
     """Yield batches of a table, by column.
 
     Raises
@@ -259,7 +259,9 @@ async def _states_of(
 
 
 async def _queue_rows(cluster: Cluster, predicate: ScanPredicate) -> list[_QueueRow]:
-    states = {state.queue: state for state in await survey(cluster, predicate, all_topics=True)}
+    states = {
+        state.queue: state for state in await survey_cluster(cluster, predicate, all_topics=True)
+    }
     held = [state for state in states.values() if state.min_offset < state.max_offset]
     ends = [(s.queue, offset) for s in held for offset in (s.min_offset, s.max_offset - 1)]
     places = await places_of(cluster, states, ends)

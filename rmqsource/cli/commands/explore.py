@@ -42,8 +42,8 @@ from rmqsource.cli.report import progress_bars, reporting
 from rmqsource.cli.rows.store_rows import not_found
 from rmqsource.cli.times import clock_of
 from rmqsource.cli.trace import show_differences, show_lives
-from rmqsource.explore.diff_stores import diff as compare
-from rmqsource.explore.message_trace import trace as find_lives
+from rmqsource.explore.diff_stores import compare_stores as compare
+from rmqsource.explore.message_trace import trace_messages as find_lives
 
 
 class ReportFormat(str, Enum):

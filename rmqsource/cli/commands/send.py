@@ -21,7 +21,7 @@ from rmqsource.cli.arguments import (
     Tag,
     Topic,
     View,
-    client_config,
+    connection_config,
     examples,
 )
 from rmqsource.cli.output import row_writer
@@ -158,7 +158,7 @@ def _send_all(
     from rmqsource.cli.rows.cluster_rows import tell_unknown_topics  # noqa: PLC0415
 
     writer = row_writer(view.display(), _COLUMNS)
-    with _explained(connection), ClientInstance(client_config(connection)) as client:
+    with _explained(connection), ClientInstance(connection_config(connection)) as client:
         known = client.call(client.name_server.topics())
         if content.topic not in known:
             tell_unknown_topics([content.topic], known, connection.namesrv_addr, said)

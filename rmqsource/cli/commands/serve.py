@@ -19,7 +19,7 @@ from rmqsource.cli.check import tell_lost_log
 from rmqsource.cli.commands.follow import check_can_be_store, log_outside
 from rmqsource.cli.read import WrongUseError, table_options
 from rmqsource.cli.report import Report, reporting, stop_signals
-from rmqsource.cli.serve_state import TellServed, telling
+from rmqsource.cli.serve_state import TellServed, served_reports
 from rmqsource.scan.store_versions import store_properties
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.errors import StoreNotFoundError
@@ -167,7 +167,7 @@ def serve(
         with stop_signals() as stop, cluster:  # a signal while it starts counts when it is up
             where = _tell_start(path, cluster, security, role, said)
             said.note(f"ready after {time.monotonic() - begin:.2f} s")
-            with telling(where, as_json=output is ServeFormat.json) as tell:
+            with served_reports(where, as_json=output is ServeFormat.json) as tell:
                 _watch(cluster, stop, tell)
             end = cluster.state()
         said.note(
