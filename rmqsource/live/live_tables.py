@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.predicate import ScanPredicate
     from store_core.arrow_types import Columns, Table
 
-    Int64s = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Int64Vector = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _READ, _WRITE = 4, 2
 
@@ -282,7 +282,7 @@ def _by_store(rows: Iterable[_QueueRow]) -> list[tuple[str, list[_QueueRow]]]:
     return sorted(found.items())
 
 
-def _numbers(values: Iterable[int]) -> Int64s:
+def _numbers(values: Iterable[int]) -> Int64Vector:
     return np.array(list(values), np.int64)
 
 
