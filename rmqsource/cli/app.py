@@ -29,7 +29,6 @@ from rmqsource.cli.check import (
     Accepted,
     check_and_tell,
     config_to_write,
-    now_ms,
     one_path,
     rebuild_index,
     rebuild_queues,
@@ -48,6 +47,7 @@ from rmqsource.cli.read import Grep, listed, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
 from rmqsource.cli.report import Report, progress_bars, reporting
 from rmqsource.cli.row_source import MessageChoice, show_messages
+from rmqsource.cli.times import now_ms
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.config_files import warn_of_static_topics
