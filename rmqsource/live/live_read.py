@@ -184,7 +184,7 @@ def _read_keys(
 
 def read_request(options: LiveOptions, columns: tuple[str, ...]) -> ReadRequest:
     """Return what these options ask of a task."""
-    return ReadRequest.of(options.reading, from_options(options.reading), columns)
+    return ReadRequest.from_options(options.reading, from_options(options.reading), columns)
 
 
 class KeyPlace(NamedTuple):
