@@ -32,7 +32,7 @@ from rmqsource.scan.message_reader import read_split
 from rmqsource.scan.message_batches import ReadRequest
 options = options_for({root!r})
 [plan] = plan_read(options, from_options(options))
-request = ReadRequest.of(options, from_options(options), ("topic", "queue_offset"))
+request = ReadRequest.from_options(options, from_options(options), ("topic", "queue_offset"))
 rows = sum(len(b["topic"]) for split in plan.splits for b in read_split(split, request))
 assert rows == {messages}, rows
 """

@@ -138,7 +138,7 @@ def clean_staging(
     from store_core.staged_commit import resolve_open_jobs  # noqa: PLC0415
 
     root = StoreDirectory(path).resolve()
-    return list(resolve_open_jobs.clean_staging(root, older_than_ms, now_ms))
+    return list(resolve_open_jobs.remove_staging(root, older_than_ms, now_ms))
 
 
 def _options(path: Paths, options: Mapping[str, Any] | None) -> Any:

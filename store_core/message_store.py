@@ -280,11 +280,11 @@ class MessageStore(StoreQueries, ShuttingDown):
         For services of a store: RocketMQ decides by the map of a message's properties, and stores
         its property string, which still has what was taken out of the map.
         """
-        return self.putter.put_message(message, as_given=True)
+        return self.putter.put_message(message, is_raw=True)
 
     def raw_append_batch(self, batch: RecordBatch) -> AppendBatchResult:
         """Put the rows of a record batch to their own topics, whatever their delay levels."""
-        return self.putter.append_batch(batch, as_given=True)
+        return self.putter.append_batch(batch, is_raw=True)
 
     def transaction(
         self, message: Message, producer_group: str = "DEFAULT_PRODUCER"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqnet.client.message_queue import MessageQueue
-from rmqnet.client.queue_json import queue_json, queue_of
+from rmqnet.client.queue_json import queue_from_json, queue_json
 from rmqnet.client.request_calls import BrokerCalls, checked, header_of, json_of
 from rmqnet.client.send_result import SEND_STATUS, PullResult, PullStatus, send_result_of
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -331,7 +331,7 @@ class BrokerClient:
             timeout_s=timeout_s,
         )
         locked = json_of(answer, address, "locked queues").get("lockOKMQSet") or []
-        return {queue_of(each) for each in locked}
+        return {queue_from_json(each) for each in locked}
 
     async def unlock_queues(
         self,

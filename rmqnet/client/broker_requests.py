@@ -11,7 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
-from rmqnet.client.queue_json import queue_of, queue_table, to_queue_json
+from rmqnet.client.queue_json import queue_from_json, queue_table, to_queue_json
 from rmqnet.client.received_messages import messages_from_body
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
@@ -148,7 +148,7 @@ def _offsets_of(request: RemotingCommand, address: str) -> dict[MessageQueue, in
     data = json_object(parse_lenient_json(request.body.decode()), f"offsets from {address}")
     table = data.get("offsetTable")
     if isinstance(table, list):  # where the administrator's tool is one in C++
-        return {queue_of(each): int(each["offset"]) for each in table}
+        return {queue_from_json(each): int(each["offset"]) for each in table}
     return {queue: int(offset) for queue, offset in queue_table(data, "offsetTable").items()}
 
 

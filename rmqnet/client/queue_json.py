@@ -9,7 +9,7 @@ from rmqnet.client.message_queue import MessageQueue
 from store_core.config.lenient_json import json_object, json_whole_number, parse_lenient_json
 
 
-def queue_of(data: Any) -> MessageQueue:
+def queue_from_json(data: Any) -> MessageQueue:
     """Return the queue that a JSON object, or an object that served as key, names."""
     fields = dict(data)
     return MessageQueue(str(fields["topic"]), str(fields["brokerName"]), int(fields["queueId"]))
@@ -60,7 +60,7 @@ def queue_table(data: dict[str, Any], name: str) -> dict[MessageQueue, Any]:
     values = {}
     for key, value in json_object(data.get(name), name).items():
         try:
-            values[queue_of(key)] = value
+            values[queue_from_json(key)] = value
         except (KeyError, TypeError, ValueError) as err:
             raise ValueError(f"{name}: a queue was expected as key, not {key!r:.200}") from err
     return dict(sorted(values.items()))

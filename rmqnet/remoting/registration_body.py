@@ -21,7 +21,7 @@ from store_core.config.lenient_json import json_object, parse_lenient_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_BODY_BYTES = 256 << 20
+MAX_REGISTRATION_BYTES = 256 << 20
 """Of a body that came compressed; a frame of 16 MiB may hold a thousand times as much."""
 
 _LENGTH = struct.Struct(">i")
@@ -176,9 +176,11 @@ class _Reader:
 
 def _inflated(body: bytes) -> bytes:
     inflater = zlib.decompressobj()
-    data = inflater.decompress(body, MAX_BODY_BYTES)
+    data = inflater.decompress(body, MAX_REGISTRATION_BYTES)
     if not inflater.eof:
-        reason = f"more than {MAX_BODY_BYTES} bytes" if inflater.unconsumed_tail else "not whole"
+        reason = (
+            f"more than {MAX_REGISTRATION_BYTES} bytes" if inflater.unconsumed_tail else "not whole"
+        )
         raise ValueError(f"a zlib stream that is {reason}")
     return data
 

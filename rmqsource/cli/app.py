@@ -13,13 +13,13 @@ from rmqsource.cli.arguments import (
     AnyPaths,
     ClusterSource,
     CommandLine,
-    Flags,
+    GivenFlags,
     Ids,
     Limit,
-    Paths,
-    Queue,
+    QueueIds,
     SelectionFlags,
     Source,
+    StorePaths,
     Topic,
     View,
     examples,
@@ -29,7 +29,6 @@ from rmqsource.cli.check import (
     Accepted,
     check_and_tell,
     config_to_write,
-    now_ms,
     one_path,
     rebuild_index,
     rebuild_queues,
@@ -48,6 +47,7 @@ from rmqsource.cli.read import Grep, listed, table_options
 from rmqsource.cli.recover import recover as recover_and_tell
 from rmqsource.cli.report import Report, progress_bars, reporting
 from rmqsource.cli.row_source import MessageChoice, show_messages
+from rmqsource.cli.times import now_ms
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.config_files import warn_of_static_topics
@@ -196,7 +196,7 @@ Path = Annotated[
     epilog=_examples("info /data/store", "info '/data/broker-*/store' --format json | jq .log_end")
 )
 def info(
-    path: Paths,
+    path: StorePaths,
     source: Source,
     view: View,
 ) -> None:
@@ -242,7 +242,7 @@ def topics(
     half of that time with the older one; retention is from the topic's oldest message on.
     """
     with reporting() as report:
-        flags: Flags = {"topic": ("--topic", topic)}
+        flags: GivenFlags = {"topic": ("--topic", topic)}
         rows = cluster.rows(path or [], source, flags, report, "topics")
         rows.show_topics(view.display(), limit)
         report.nothing("no topic")
@@ -264,7 +264,7 @@ def topics(
 )
 def messages(  # noqa: PLR0913 (one parameter a flag)
     path: AnyPaths = None,
-    queue: Queue = [],  # noqa: B006 (typer copies it)
+    queue: QueueIds = [],  # noqa: B006 (typer copies it)
     *,
     selection: SelectionFlags,
     message_id: Ids = [],  # noqa: B006 (typer copies it)
@@ -309,7 +309,7 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     )
 )
 def check(
-    path: Paths,
+    path: StorePaths,
     source: Source,
     view: View,
 ) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqsource.cli.row_source import RowSource
     from rmqsource.live.live_options import ClusterConnection
 
-Paths = Annotated[
+StorePaths = Annotated[
     list[str],
     typer.Argument(metavar="PATH...", help="Store roots (storePathRootDir): paths, globs or URIs."),
 ]
@@ -55,7 +55,7 @@ Config = Annotated[
         metavar="BROKER.CONF", help="The broker's configuration file: sizes, delay levels."
     ),
 ]
-Options = Annotated[
+OptionFlags = Annotated[
     list[str], typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")
 ]
 _LIST = "separated by commas, or repeated"
@@ -89,7 +89,7 @@ Key = Annotated[
 ]
 
 
-Queue = Annotated[list[str], typer.Option("--queue", metavar="ID", help=f"Queue ids, {_LIST}.")]
+QueueIds = Annotated[list[str], typer.Option("--queue", metavar="ID", help=f"Queue ids, {_LIST}.")]
 
 
 Ids = Annotated[
@@ -151,7 +151,7 @@ All = Annotated[int, typer.Option(min=0, help="Most rows to show; 0 shows all.")
 TABLE_LIMIT = 20
 
 
-Flags = dict[str, tuple[str, Union[str, list[str], None]]]
+GivenFlags = dict[str, tuple[str, Union[str, list[str], None]]]
 
 
 """By option of the source: the flag that stands for it, and what was given."""
@@ -175,7 +175,7 @@ class Source:
     """How a store is read."""
 
     config: Config = None
-    option: Options = field(default_factory=list)
+    option: OptionFlags = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ class SelectionFlags:
     sql: Sql = None
     sql_dialect: SqlDialect = None
 
-    def flags(self, config: Optional[str], clock: Clock) -> Flags:
+    def flags(self, config: Optional[str], clock: Clock) -> GivenFlags:
         """Return what they say, by option of the source."""
         return {
             "config": ("--config", config),
@@ -235,7 +235,7 @@ class SelectionFlags:
         }
 
 
-def window_flags(since: Optional[str], until: Optional[str], clock: Clock) -> Flags:
+def window_flags(since: Optional[str], until: Optional[str], clock: Clock) -> GivenFlags:
     """Return a span of store time, by option of the source.
 
     Raises
@@ -369,7 +369,7 @@ class ClusterSource:
         self,
         paths: Sequence[str],
         source: "Source",
-        flags: "Flags",
+        flags: "GivenFlags",
         report: "Report",
         table: str = "messages",
         *,
@@ -402,7 +402,7 @@ class ClusterSource:
     def live_options(
         self,
         extra: Sequence[str],
-        flags: "Flags",
+        flags: "GivenFlags",
         table: str = "messages",
         *,
         streaming: bool = False,
@@ -424,7 +424,7 @@ class ClusterSource:
         if self.namesrv is None:
             raise WrongUseError(f"{NAMESRV}: is needed: HOST:PORT of the cluster's name servers")
         _check_no_secret(extra)
-        named: Flags = {"namesrvAddr": (NAMESRV, self.namesrv), **flags}
+        named: GivenFlags = {"namesrvAddr": (NAMESRV, self.namesrv), **flags}
         options = option_texts((), extra, named)
         del options["paths"]
         given = {name.lower() for name in options}
@@ -497,7 +497,7 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def client_config(connection: "ClusterConnection") -> "ClientConfig":
+def connection_config(connection: "ClusterConnection") -> "ClientConfig":
     """Return the settings of a client of the cluster."""
     from rmqnet.client.client_config import ClientConfig  # noqa: PLC0415 (on demand)
     from rmqnet.remoting.acl import AclCredentials  # noqa: PLC0415

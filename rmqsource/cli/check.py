@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqsource.cli.output import Display, Format, row_writer, write_record, write_result
 from rmqsource.cli.read import WrongUseError, lost_logs
 from rmqsource.cli.report import Report, progress_bars
+from rmqsource.cli.times import now_ms
 from rmqsource.exit_codes import FOUND, NOT_DONE
 from rmqsource.scan.store_versions import store_config, store_properties
 from store_core.config.message_store_config import MessageStoreConfig, warn_of_ignored
@@ -35,11 +35,6 @@ FINDING_COLUMNS = (
     *("severity", "kind", "count", "place", "position", "commit_log_offset", "bytes"),
     *("examples", "meaning", "advice", "store"),
 )
-
-
-def now_ms() -> int:
-    """Return the time in ms since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) -> None:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from store_core.ha.follow_state import FollowState
 
-    Tell = Callable[[FollowState], None]
+    TellFollowed = Callable[[FollowState], None]
 else:
-    Tell = Callable
+    TellFollowed = Callable
 
 _RATE_SECONDS = 1.0
 _SECOND_MS = 1000
@@ -31,7 +31,9 @@ _TELL_SECONDS = 1.0
 
 
 @contextmanager
-def telling(path: str, master: str, said: Report, *, as_json: bool) -> Iterator[Tell]:
+def follow_reports(
+    path: str, master: str, said: Report, *, as_json: bool
+) -> Iterator[TellFollowed]:
     """Give what tells of a state, as often as it likes.
 
     JSON lines go to standard output, one a second; notes and the bar to standard error, the bar

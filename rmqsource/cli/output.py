@@ -24,7 +24,7 @@ from rmqsource.safe_text import json_text, printable, spreadsheet_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    Row = Mapping[str, Any]
+    OutputRow = Mapping[str, Any]
 
 _BODY_CHARACTERS = 120
 _BODY_BYTES = 40
@@ -135,7 +135,7 @@ class RowWriter(ABC):
         self.columns = columns
 
     @abstractmethod
-    def write(self, row: Row) -> None:
+    def write(self, row: OutputRow) -> None:
         """Write a row, now or later; it may have more columns."""
 
     def flush(self) -> None:
@@ -168,11 +168,11 @@ class _TableWriter(RowWriter):
     def __init__(self, columns: tuple[str, ...], shape: Shape, display: Display) -> None:
         super().__init__(columns)
         self._shape, self._display = shape, display
-        self._rows: list[Row] = []
+        self._rows: list[OutputRow] = []
         self._layout: Layout | None = None
         self._dropped: dict[str, None] = {}
 
-    def write(self, row: Row) -> None:
+    def write(self, row: OutputRow) -> None:
         self._rows.append(row)
         if len(self._rows) == _ROWS_OF_A_TABLE:
             self.flush()
@@ -215,7 +215,7 @@ class _JsonWriter(RowWriter):
         super().__init__(columns)
         self._zone = zone
 
-    def write(self, row: Row) -> None:
+    def write(self, row: OutputRow) -> None:
         chosen = {name: row[name] for name in self.columns} if self.columns else row
         print(json_text(_exact(chosen, self._zone)))
 
@@ -234,7 +234,7 @@ class _CsvWriter(RowWriter):
         self._writer = csv.writer(sys.stdout, lineterminator="\n", quoting=quoting)
         self._header = list(_exact(dict.fromkeys(columns), self._zone))
 
-    def write(self, row: Row) -> None:
+    def write(self, row: OutputRow) -> None:
         values = _exact({name: row[name] for name in self.columns}, self._zone)
         if self._header:
             self._writer.writerow(values)
@@ -252,7 +252,7 @@ class _CsvWriter(RowWriter):
         super().close()
 
 
-def write_result(row: Row, display: Display) -> None:
+def write_result(row: OutputRow, display: Display) -> None:
     """Write the one row that a command answers with."""
     if display.is_table:
         write_record(row, display)
@@ -262,7 +262,7 @@ def write_result(row: Row, display: Display) -> None:
     writer.close()
 
 
-def write_record(row: Row, display: Display) -> None:
+def write_record(row: OutputRow, display: Display) -> None:
     """Write one row with a line per column, for a person; long values go on below."""
     shown_names = Shape(tuple(row)).chosen(display)
     lines: list[tuple[str, str]] = []
@@ -332,7 +332,7 @@ def _text_of(body: bytes) -> str | None:
         return None
 
 
-def _exact(row: Row, zone: tzinfo) -> dict[str, Any]:
+def _exact(row: OutputRow, zone: tzinfo) -> dict[str, Any]:
     """Return a row as JSON has it: times in ISO 8601, bodies in Base64 and, if UTF-8, as text."""
     exact: dict[str, Any] = {}
     for name, value in row.items():

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqsource.cli.check import config_to_write, now_ms, one_path, tell_lost_log
+from rmqsource.cli.check import config_to_write, one_path, tell_lost_log
 from rmqsource.cli.output import write_result
 from rmqsource.cli.report import Report, progress_bars
+from rmqsource.cli.times import now_ms
 from rmqsource.exit_codes import TAIL_CUT
 from store_core.errors import LogDamageError
 from store_core.files.store_directory import StoreDirectory

@@ -192,7 +192,7 @@ class MessageWriter:
         self._report.nothing("no message matches")
 
 
-def follow(
+def write_new_rows(
     look: Callable[[], list[dict[str, Any]]],
     rows: list[dict[str, Any]],
     writer: RowWriter,

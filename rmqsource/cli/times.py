@@ -27,7 +27,7 @@ _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MOST_MINUTES = 18 * 60
 _FLAG = "--fail-above"
-Count = Annotated[
+FailAbove = Annotated[
     Optional[str],
     typer.Option(_FLAG, metavar="N", help="Exit code 1 if there are more."),
 ]
@@ -37,7 +37,7 @@ CountOrSpan = Annotated[
         _FLAG, metavar="N|TIME", help="Exit code 1 if more messages, or older ones (5m), wait."
     ),
 ]
-Bytes = Annotated[
+FailAboveBytes = Annotated[
     Optional[str],
     typer.Option(_FLAG, metavar="BYTES", help="Exit code 1 if the files have more: 500g."),
 ]

@@ -25,7 +25,7 @@ DEAD_LETTER_COLUMNS = (
     *("group", "topic", "tries", "why", "keys", "tags", "unique_key", "first_message_id"),
     *("born_timestamp", "store_timestamp", "message_id", "body", "store"),
 )
-"""Columns of `dead_letters`, in order; ``topic`` is where the message was first sent."""
+"""Columns of `read_dead_letters`, in order; ``topic`` is where the message was first sent."""
 
 _COLUMNS = (
     *("topic", "keys", "tags", "unique_key", "properties", "reconsume_times"),
@@ -33,7 +33,7 @@ _COLUMNS = (
 )
 
 
-def dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
+def read_dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
     """Yield every message of the dead-letter topics, with its body, in the order of the log.
 
     ``tries`` is how often it was consumed in vain. A broker notes no error text: why a consumer
@@ -75,7 +75,7 @@ def newest_dead_letters(
 
     def chosen() -> Iterator[tuple[Any, int, dict[str, Any]]]:
         nonlocal seen
-        for row in dead_letters(options):
+        for row in read_dead_letters(options):
             if not groups or row["group"] in groups:
                 seen += 1
                 stored = row["store_timestamp"]

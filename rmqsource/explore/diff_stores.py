@@ -55,7 +55,7 @@ class Difference(NamedTuple):
     damage: tuple[str, ...]
 
 
-def diff(
+def compare_stores(
     a: SourceOptions,
     b: SourceOptions,
     by: str = BY_KEY,

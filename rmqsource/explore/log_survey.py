@@ -104,7 +104,9 @@ class Survey:
     damage: list[dict[str, Any]] = field(default_factory=list)
 
 
-def survey(options: SourceOptions, progress: Callable[[int, int], None] = no_progress) -> Survey:
+def survey_log(
+    options: SourceOptions, progress: Callable[[int, int], None] = no_progress
+) -> Survey:
     """Count what the options select, in one pass; bodies are not decoded.
 
     Memory does not grow with the messages: of keys and tags the most frequent 20,000 are kept.

@@ -67,7 +67,7 @@ _INTERNAL = frozenset(
 )
 
 
-def trace(
+def trace_messages(
     options: SourceOptions, *, keys: Iterable[str] = (), ids: Iterable[str] = ()
 ) -> list[Life]:
     """Return the lives of all messages that have one of the keys and one of the ids, oldest first.

@@ -12,10 +12,10 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS
-from rmqsource.explore.dead_letter_rows import dead_letters as _dead_letters
+from rmqsource.explore.dead_letter_rows import read_dead_letters as _dead_letters
 from rmqsource.explore.log_survey import Survey, class_bounds, quantile
-from rmqsource.explore.log_survey import survey as _survey
-from rmqsource.explore.message_trace import trace as _trace
+from rmqsource.explore.log_survey import survey_log as _survey
+from rmqsource.explore.message_trace import trace_messages as _trace
 from rmqsource.explore.topic_growth import GROWTH_COLUMNS, topic_growth
 from rmqsource.explore.trace_events import TraceEvent
 from rmqsource.extras import notebook_package
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
 
-    Paths = str | list[str]
-    Options = Mapping[str, Any] | None
+    PathOrPaths = str | list[str]
+    OptionMapping = Mapping[str, Any] | None
 
 __all__ = [
     "consumer_lag",
@@ -64,8 +64,8 @@ _USUAL_STEPS_MS = (
 
 
 def survey(
-    path: Paths,
-    options: Options = None,
+    path: PathOrPaths,
+    options: OptionMapping = None,
     progress: Callable[[int, int], None] = no_progress,
 ) -> Survey:
     """Count the messages of some stores in one pass over their logs; bodies are not decoded."""
@@ -192,7 +192,7 @@ def top_keys(counts: Survey, count: int = 20) -> Any:
     return frame
 
 
-def topics(path: Paths, options: Options = None) -> Any:
+def topics(path: PathOrPaths, options: OptionMapping = None) -> Any:
     """Return bytes, rates, retention and growth of each topic; see `topic_growth`."""
     return topics_of(options_for(path, options, table="topics"))
 
@@ -221,7 +221,7 @@ def topics_in_log(counts: Survey) -> Any:
     return frame.sort_values(["bytes", "topic"], ascending=[False, True], ignore_index=True)
 
 
-def consumer_lag(path: Paths, options: Options = None) -> Any:
+def consumer_lag(path: PathOrPaths, options: OptionMapping = None) -> Any:
     """Return table ``consumer_offsets``, the groups that are furthest behind first."""
     return consumer_lag_of(options_for(path, options, table="consumer_offsets"))
 
@@ -235,28 +235,28 @@ def consumer_lag_of(options: SourceOptions) -> Any:
     return order.sort_values(keys, ignore_index=True).drop(columns=["_group", "_lag"])
 
 
-def delayed(path: Paths, options: Options = None) -> Any:
+def delayed(path: PathOrPaths, options: OptionMapping = None) -> Any:
     """Return table ``delayed``."""
     return _table("delayed", options_for(path, options, table="delayed"))
 
 
-def transactions(path: Paths, options: Options = None) -> Any:
+def transactions(path: PathOrPaths, options: OptionMapping = None) -> Any:
     """Return table ``transactions``."""
     return _table("transactions", options_for(path, options, table="transactions"))
 
 
-def dead_letters(path: Paths, options: Options = None) -> Any:
+def dead_letters(path: PathOrPaths, options: OptionMapping = None) -> Any:
     """Return the messages of the dead-letter topics, and why they came there."""
     rows = list(_dead_letters(options_for(path, options)))
     return notebook_package("pandas").DataFrame(rows, columns=list(DEAD_LETTER_COLUMNS))
 
 
 def trace(
-    path: Paths,
+    path: PathOrPaths,
     *,
     key: str | None = None,
     message_id: str | None = None,
-    options: Options = None,
+    options: OptionMapping = None,
 ) -> Any:
     """Return the events of the messages that have a key, an id, or both, a row for each.
 
@@ -287,7 +287,7 @@ def trace(
     return pandas.DataFrame(rows, columns=names).astype(dict.fromkeys(gaps, "Int64"))
 
 
-def lookup_and_scan(path: Paths, topic: str, key: str, options: Options = None) -> Any:
+def lookup_and_scan(path: PathOrPaths, topic: str, key: str, options: OptionMapping = None) -> Any:
     """Find the messages of a key through the index and by a scan; return a row for each way.
 
     Columns: way, access_path, messages, seconds, bytes_to_read, plan (its text).

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_health"]
 
-UNKNOWN = "unknown"
+UNKNOWN_SEVERITY = "unknown"
 _TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 _NO_TRACE = (
@@ -79,7 +79,7 @@ def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
     config = snapshot.config
     return StoreStanding(
         store=snapshot.directory.uri,
-        state=UNKNOWN if problem else snapshot.state.value,
+        state=UNKNOWN_SEVERITY if problem else snapshot.state.value,
         problem=problem,
         not_read=snapshot.kind.unread(),
         has_queues=not snapshot.kind.queue_database,

@@ -101,7 +101,7 @@ def store_of(route: TopicRoute, broker_name: str) -> str:
     return f"{broker_name}@{addresses[min(addresses)]}" if addresses else f"{broker_name}@"
 
 
-async def survey(
+async def survey_cluster(
     cluster: Cluster,
     predicate: ScanPredicate,
     slack_ms: int = 0,

@@ -31,7 +31,7 @@ VERSION = 1
 _SHOWN = 200
 _NEW_CHECKPOINT = "was the checkpoint edited? Start with a new checkpointLocation"
 
-QueueOffsets = dict[LiveQueue, int]
+LiveQueueOffsets = dict[LiveQueue, int]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _nested(offsets: Mapping[LiveQueue, int]) -> dict[str, dict[str, dict[str, i
     return found
 
 
-def _flat(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> QueueOffsets:
+def _flat(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> LiveQueueOffsets:
     return {
         LiveQueue(topic, broker_name, int(queue_id)): _number(offset)
         for topic, brokers in found.items()

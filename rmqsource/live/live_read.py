@@ -17,7 +17,7 @@ from rmqsource.live.cluster_survey import (
     queue_kinds,
     selected_routes,
     store_of,
-    survey,
+    survey_cluster,
 )
 from rmqsource.live.duplicates import RepeatFilter
 from rmqsource.live.errors import ClusterError, KeyLookupError, LiveDataLossError
@@ -80,7 +80,9 @@ def plan_live_read(options: LiveOptions) -> list[AnySplit]:
         if options.by_index:
             places, pulled = cluster.call(_key_places(cluster, predicate))
             predicate = replace(predicate, topics=frozenset(pulled))
-        states = cluster.call(survey(cluster, predicate, options.reading.store_time_slack_ms))
+        states = cluster.call(
+            survey_cluster(cluster, predicate, options.reading.store_time_slack_ms)
+        )
     ranges, missing = plan_ranges(states, predicate)
     if missing and options.reading.fail_on_data_loss:
         raise LiveDataLossError(missing[0].store, str(missing[0]))
@@ -182,7 +184,7 @@ def _read_keys(
 
 def read_request(options: LiveOptions, columns: tuple[str, ...]) -> ReadRequest:
     """Return what these options ask of a task."""
-    return ReadRequest.of(options.reading, from_options(options.reading), columns)
+    return ReadRequest.from_options(options.reading, from_options(options.reading), columns)
 
 
 class KeyPlace(NamedTuple):

@@ -14,7 +14,7 @@ from rmqsource.live.cluster_survey import (
     gather,
     queue_ends,
     selected_routes,
-    survey,
+    survey_cluster,
 )
 from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_queues import LiveQueue, QueueState
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqsource.scan.predicate import ScanPredicate
     from store_core.arrow_types import Columns, Table
 
-    Int64s = np.ndarray[tuple[int], np.dtype[np.int64]]
+    Int64Vector = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 _READ, _WRITE = 4, 2
 
@@ -49,7 +49,7 @@ class _QueueRow(NamedTuple):
     last: MessagePlace
 
 
-def read_table(options: LiveOptions) -> Iterator[Columns]:
+def read_live_table(options: LiveOptions) -> Iterator[Columns]:
     """Yield batches of a table, by column.
 
     Raises
@@ -259,7 +259,9 @@ async def _states_of(
 
 
 async def _queue_rows(cluster: Cluster, predicate: ScanPredicate) -> list[_QueueRow]:
-    states = {state.queue: state for state in await survey(cluster, predicate, all_topics=True)}
+    states = {
+        state.queue: state for state in await survey_cluster(cluster, predicate, all_topics=True)
+    }
     held = [state for state in states.values() if state.min_offset < state.max_offset]
     ends = [(s.queue, offset) for s in held for offset in (s.min_offset, s.max_offset - 1)]
     places = await places_of(cluster, states, ends)
@@ -280,7 +282,7 @@ def _by_store(rows: Iterable[_QueueRow]) -> list[tuple[str, list[_QueueRow]]]:
     return sorted(found.items())
 
 
-def _numbers(values: Iterable[int]) -> Int64s:
+def _numbers(values: Iterable[int]) -> Int64Vector:
     return np.array(list(values), np.int64)
 
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Columns, Table
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
-    Rows = Callable[[StoreSnapshot, SourceOptions], Iterator[Table]]
+    TableRows = Callable[[StoreSnapshot, SourceOptions], Iterator[Table]]
 
-METADATA_TABLES: dict[str, Rows] = {
+METADATA_TABLES: dict[str, TableRows] = {
     "consume_queue": consume_queue.rows,
     "index": index.rows,
     "segments": segments.rows,

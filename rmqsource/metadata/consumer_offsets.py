@@ -10,7 +10,7 @@ from rmqsource.metadata.columns import NO_TIME, nullable, table_part
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, QueueFacts, queue_facts, store_times
 from rmqsource.metadata.queue_units import read_batch_queue
-from rmqsource.metadata.selection import QueueKey, Selection
+from rmqsource.metadata.selection import SelectedQueue, Selection
 from store_core.config.config_files import load_consumer_offsets, warn_of_static_topics
 from store_core.errors import StoreFormatError
 from store_core.layout import CONFIG_DIR
@@ -125,12 +125,12 @@ class _Queues:
     def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
         self._snapshot = snapshot
         self._options = options
-        self._facts: dict[QueueKey, QueueFacts | None] = {}
+        self._facts: dict[SelectedQueue, QueueFacts | None] = {}
 
     def standing(self, commit: _Commit) -> _Standing | None:
         """Return where a group stands; None where the queue is damaged and left out."""
         is_batch = (commit.topic, commit.queue_id) in self._snapshot.batch_queue_paths
-        key = QueueKey(commit.topic, commit.queue_id, is_batch)
+        key = SelectedQueue(commit.topic, commit.queue_id, is_batch)
         facts = self._facts_of(key)
         if facts is None:
             return None
@@ -152,7 +152,7 @@ class _Queues:
         """Return whether a queue was deleted with its topic, and not lost."""
         return facts is _NO_QUEUE and topic not in (self._snapshot.topic_configs or {})
 
-    def _end(self, commit: _Commit, key: QueueKey, facts: QueueFacts) -> int:
+    def _end(self, commit: _Commit, key: SelectedQueue, facts: QueueFacts) -> int:
         """Return where a queue ends; of a running broker, whose offsets are newer, as it is now."""
         is_stopped = self._snapshot.state is StoreState.STOPPED
         path = self._snapshot.queue_paths.get((key.topic, key.queue_id))
@@ -162,20 +162,20 @@ class _Queues:
         queue = self._snapshot.open_queue(key.topic, key.queue_id, path)
         return max(facts.max_offset, min(commit.consumer_offset, queue.end_of_units()))
 
-    def _facts_of(self, key: QueueKey) -> QueueFacts | None:
+    def _facts_of(self, key: SelectedQueue) -> QueueFacts | None:
         if key not in self._facts:
             self._facts[key] = None
             with skip_damaged(str(key), self._options):
                 self._facts[key] = self._read_facts(key)
         return self._facts[key]
 
-    def _read_facts(self, key: QueueKey) -> QueueFacts:
+    def _read_facts(self, key: SelectedQueue) -> QueueFacts:
         exists = key.is_batch or (key.topic, key.queue_id) in self._snapshot.queue_paths
         if not exists:
             self._snapshot.kind.require_queue_files("where a group stands cannot be told")
         return queue_facts(self._snapshot, key) if exists else _NO_QUEUE
 
-    def _record_of(self, key: QueueKey, queue_offset: int) -> int:
+    def _record_of(self, key: SelectedQueue, queue_offset: int) -> int:
         if key.is_batch:
             units = read_batch_queue(self._snapshot, key).units
             row = find_unit(units, queue_offset)

@@ -9,7 +9,7 @@ import numpy as np
 from rmqsource.metadata.columns import nullable, table_part
 from rmqsource.metadata.damage import skip_damaged, until_damage
 from rmqsource.metadata.queue_units import unit_chunks
-from rmqsource.metadata.selection import QueueKey
+from rmqsource.metadata.selection import SelectedQueue
 from rmqsource.scan.read_columns import columns_of_snapshot
 from store_core.arrow import pa
 from store_core.config.config_files import load_delay_offsets
@@ -120,7 +120,7 @@ class _DueTimes:
 
     def _queue(self, queue_id: int) -> tuple[Int64s, Int64s]:
         if queue_id not in self._units:
-            key = QueueKey(SCHEDULE_TOPIC, queue_id, is_batch=False)
+            key = SelectedQueue(SCHEDULE_TOPIC, queue_id, is_batch=False)
             chunks = list(until_damage(unit_chunks(self._snapshot, key), str(key), self._options))
             none = np.empty(0, np.int64)
             offsets = np.concatenate([none, *(chunk.queue_offset for chunk in chunks)])

@@ -17,7 +17,7 @@ from store_core.state.store_state import StoreState
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from rmqsource.metadata.selection import QueueKey
+    from rmqsource.metadata.selection import SelectedQueue
     from rmqsource.options.source_options import SourceOptions
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
@@ -38,7 +38,7 @@ class QueueFacts(NamedTuple):
     last_record: int = NO_RECORD
 
 
-def queue_facts(snapshot: StoreSnapshot, key: QueueKey) -> QueueFacts:
+def queue_facts(snapshot: StoreSnapshot, key: SelectedQueue) -> QueueFacts:
     """Return the facts of a queue. Reads the ends of a consume queue, all of a batch queue."""
     if key.is_batch:
         units, max_offset, _ = read_batch_queue(snapshot, key)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from rmqsource.metadata.selection import QueueKey
+    from rmqsource.metadata.selection import SelectedQueue
     from store_core.queue.queue_database import StoredUnits
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
@@ -45,7 +45,7 @@ class BatchUnits(NamedTuple):
     expired: int
 
 
-def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
+def unit_chunks(snapshot: StoreSnapshot, key: SelectedQueue) -> Iterator[UnitChunk]:
     """Yield all units of a queue; columns as in ``CQ_UNIT`` (batch: ``BATCH_CQ_UNIT``)."""
     if key.is_batch:
         units = read_batch_queue(snapshot, key).units
@@ -71,7 +71,7 @@ def unit_chunks(snapshot: StoreSnapshot, key: QueueKey) -> Iterator[UnitChunk]:
 
 
 def _present(
-    snapshot: StoreSnapshot, key: QueueKey, queue_offset: int
+    snapshot: StoreSnapshot, key: SelectedQueue, queue_offset: int
 ) -> tuple[StoredUnits | None, int]:
     """List the files of a queue again; return where it goes on after what was deleted."""
     queue = snapshot.consume_queue(key.topic, key.queue_id)
@@ -79,7 +79,7 @@ def _present(
     return (queue, max(starts[0], queue_offset)) if starts else (None, queue_offset)
 
 
-def read_batch_queue(snapshot: StoreSnapshot, key: QueueKey) -> BatchUnits:
+def read_batch_queue(snapshot: StoreSnapshot, key: SelectedQueue) -> BatchUnits:
     """Return the units of a batch queue that count; none where it has no directory."""
     place = (key.topic, key.queue_id)
     found = snapshot.batch_units(*place)

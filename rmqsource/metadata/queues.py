@@ -15,7 +15,7 @@ from rmqsource.metadata.queue_facts import (
     queue_facts,
     store_times,
 )
-from rmqsource.metadata.selection import QueueKey, selected_queues
+from rmqsource.metadata.selection import SelectedQueue, selected_queues
 from store_core.config.config_files import warn_of_static_topics
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """
     warn_of_static_topics(snapshot.directory)
     compacted = compacted_facts(snapshot, options)
-    keys: list[QueueKey] = []
+    keys: list[SelectedQueue] = []
     facts: list[QueueFacts] = []
     for key in selected_queues(snapshot, options):
         with skip_damaged(str(key), options):

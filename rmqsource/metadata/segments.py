@@ -11,7 +11,7 @@ from rmqsource.metadata.columns import NO_TIME, table_part
 from rmqsource.metadata.damage import skip_damaged
 from rmqsource.metadata.queue_facts import NO_RECORD, store_times
 from rmqsource.metadata.queue_units import read_batch_queue
-from rmqsource.metadata.selection import QueueKey, selected_queues
+from rmqsource.metadata.selection import SelectedQueue, selected_queues
 from store_core.errors import CorruptRecordError, StoreFormatError
 from store_core.layout import (
     BATCH_CONSUME_QUEUE_DIR,
@@ -115,7 +115,7 @@ def queue_files(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Sto
         yield from files
 
 
-def _simple(snapshot: StoreSnapshot, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
+def _simple(snapshot: StoreSnapshot, key: SelectedQueue, files: list[StoreFile]) -> list[StoreFile]:
     held = snapshot.queue_range(key.topic, key.queue_id)
     return [_simple_file(snapshot, held, file) for file in files]
 
@@ -141,7 +141,7 @@ def _record_at(source: ByteSource, unit: int) -> int:
     return int(CQ_UNIT.unpack(raw).commit_log_offset)
 
 
-def _batch(snapshot: StoreSnapshot, key: QueueKey, files: list[StoreFile]) -> list[StoreFile]:
+def _batch(snapshot: StoreSnapshot, key: SelectedQueue, files: list[StoreFile]) -> list[StoreFile]:
     """Place the units of the queue in its files: they lie without gaps up to the last one."""
     units, _, expired = read_batch_queue(snapshot, key)
     first_file = files[0].from_offset or 0 if files else 0

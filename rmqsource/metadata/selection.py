@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
 
-class QueueKey(NamedTuple):
+class SelectedQueue(NamedTuple):
     """One queue; ``is_batch``: of ``batchconsumequeue``, whose units hold several messages."""
 
     topic: str
@@ -44,7 +44,7 @@ class Selection:
         return self.has_topic(topic)
 
 
-def selected_queues(snapshot: StoreSnapshot, options: SourceOptions) -> list[QueueKey]:
+def selected_queues(snapshot: StoreSnapshot, options: SourceOptions) -> list[SelectedQueue]:
     """Return the queues that have a directory and are asked for, by topic and queue id.
 
     Raises
@@ -54,7 +54,7 @@ def selected_queues(snapshot: StoreSnapshot, options: SourceOptions) -> list[Que
     """
     snapshot.kind.require_queue_files("tables of queues and topics cannot be read")
     selection = Selection(options)
-    simple = [QueueKey(*key, is_batch=False) for key in snapshot.queue_paths]
-    batch = [QueueKey(*key, is_batch=True) for key in snapshot.batch_queue_paths]
+    simple = [SelectedQueue(*key, is_batch=False) for key in snapshot.queue_paths]
+    batch = [SelectedQueue(*key, is_batch=True) for key in snapshot.batch_queue_paths]
     chosen = (key for key in simple + batch if selection.has_queue(key.topic, key.queue_id))
     return sorted(chosen)

@@ -219,7 +219,7 @@ def parse_tags(option: str, text: str) -> tuple[str, ...] | None:
     return tags
 
 
-def parse_delay_levels(option: str, text: str) -> str:
+def delay_levels_text(option: str, text: str) -> str:
     """Return delay levels as a broker's file has them."""
     if not _DELAY_LEVELS.fullmatch(text.strip()):
         raise SourceOptionError(option, f"expected times as 1s 5s 10m 2h; found {text!r}")

@@ -23,6 +23,7 @@ from rmqsource.options.option_values import (
     OptionInfo,
     choice,
     declared,
+    delay_levels_text,
     given_options,
     option,
     option_values,
@@ -30,7 +31,6 @@ from rmqsource.options.option_values import (
     parse_bool,
     parse_bytes,
     parse_count,
-    parse_delay_levels,
     parse_duration_ms,
     parse_int,
     parse_int_list,
@@ -239,7 +239,7 @@ STORE_OPTIONS = (
     ),
     OptionInfo("dLegerSelfId", parse_text, "node of a DLedger group, as `n0`"),
     OptionInfo("dLegerPeers", parse_text, "nodes of a DLedger group, as `n0-host:port;…`"),
-    OptionInfo("messageDelayLevel", parse_delay_levels, "delay levels, as `1s 5s 10m 2h`"),
+    OptionInfo("messageDelayLevel", delay_levels_text, "delay levels, as `1s 5s 10m 2h`"),
 )
 """Sizes and places of a store: those of a broker's configuration file that reading needs."""
 

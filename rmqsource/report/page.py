@@ -184,7 +184,7 @@ def _disk(findings: ReportData) -> Iterator[str]:
     if span < _HOUR_MS:  # what that makes a day says nothing
         topics = topics.assign(bytes_per_day=float("nan"), growth=float("nan"))
     held = topics[topics["messages"] > 0]
-    yield bars(bars_of_topics(topics))
+    yield bar_chart(bars_of_topics(topics))
     if not len(held):
         return
     rows = [
@@ -259,8 +259,8 @@ def _spread(findings: ReportData) -> Iterator[str]:
     height = rows_height(min(topics, 12)) + 0.5
     yield '<div class="charts">'
     yield picture(partial(plots.queue_skew, findings.queue_skew), height, height)
-    yield bars(bars_of_tags(findings.tags))
-    yield bars(bars_of_keys(findings.top_keys))
+    yield bar_chart(bars_of_tags(findings.tags))
+    yield bar_chart(bars_of_keys(findings.top_keys))
     yield "</div>"
     yield note("Of topics that applications send to; in those of the broker are copies.")
 
@@ -269,7 +269,7 @@ def _consumers(findings: ReportData) -> Iterator[str]:
     if not findings.lag_is_known:
         yield note("Not known: queues or consumer offsets are in a database, which is not read.")
         return
-    yield bars(bars_of_lag(findings.lag))
+    yield bar_chart(bars_of_lag(findings.lag))
     behind = findings.lag[findings.lag["lag"] > 0]
     if not len(behind):
         return
@@ -423,7 +423,7 @@ def _with_dark_colours(svg: str) -> str:
     return svg.replace("<defs>", f"<defs><style>{rule}</style></defs><defs>", 1)
 
 
-def bars(found: Bars) -> str:
+def bar_chart(found: Bars) -> str:
     """Return a ranking as lines of HTML, which need no width; a sentence if it is empty."""
     if not found.rows:
         return note(f"{found.title}.")

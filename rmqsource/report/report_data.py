@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.explore import questions
-from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
-from rmqsource.explore.log_survey import Survey, survey
+from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, read_dead_letters
+from rmqsource.explore.log_survey import Survey, survey_log
 from rmqsource.explore.store_health import StoreStanding, store_health
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
@@ -119,7 +119,7 @@ def collect(
         options = replace(options, mode="PERMISSIVE")
     # Pinned: all parts tell of the same moment, and the end of the log is found once.
     options = replace(options, snapshot=options.snapshot or make_token(options))
-    counts = survey(options, progress)
+    counts = survey_log(options, progress)
     held = _Held(options, counts)
     return _collected(replace(options, drops_reported=held.is_whole), counts, held)
 
@@ -197,7 +197,7 @@ class _DeadLetters:
         self.newest_ms: int | None = None
 
     def read(self, options: SourceOptions) -> None:
-        for row in dead_letters(options):
+        for row in read_dead_letters(options):
             if len(self.kept) < LISTED_DEAD_LETTERS:
                 self.kept.append(row)
             self.by_group[row["group"]] = self.by_group.get(row["group"], 0) + 1

@@ -420,7 +420,7 @@ class ReadRequest:
     drops_reported: bool
 
     @classmethod
-    def of(
+    def from_options(
         cls, options: SourceOptions, predicate: ScanPredicate, columns: tuple[str, ...]
     ) -> ReadRequest:
         """Return what these options ask of a task."""

@@ -15,11 +15,16 @@ from rmqsource.errors import DamagedStoreError, DataLossError, SourceOptionError
 from rmqsource.options.source_options import sql_option
 from rmqsource.scan.compacted_path import compacted_notes, plan_compacted
 from rmqsource.scan.predicate import ScanPredicate
-from rmqsource.scan.queue_path import RecordPlaces, UnprovedError, lost_queues, read_queue_units
+from rmqsource.scan.queue_path import (
+    RecordPlaces,
+    UnprovedError,
+    describe_lost_queues,
+    read_queue_units,
+)
 from rmqsource.scan.splits import (
     COMMIT_LOG,
     COMPACTION,
-    CONSUME_QUEUE,
+    CONSUME_QUEUE_PATH,
     INDEX,
     MESSAGE_ID,
     NOTHING,
@@ -313,7 +318,7 @@ def _refuse_lost_queues(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
     """Raise or report where a queue that is read as it is lacks messages of the log."""
-    lost = lost_queues(snapshot, predicate)
+    lost = describe_lost_queues(snapshot, predicate)
     if lost and options.mode == "FAILFAST":
         raise UnprovedError(f"{lost[0]}: it lost units of messages that are in the log")
     for text in lost[:_MOST_NAMED]:
@@ -330,7 +335,7 @@ def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) 
 def _by_queues(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:
     found = read_queue_units(snapshot, predicate, bounds, forced=False)
     reason = f"the consume queues name {_records(found.offsets)} of the topics"
-    return _AccessPath(CONSUME_QUEUE, _with_scanned(reason, found), found, found.scanned)
+    return _AccessPath(CONSUME_QUEUE_PATH, _with_scanned(reason, found), found, found.scanned)
 
 
 def _records(offsets: Sized) -> str:

@@ -106,7 +106,7 @@ def read_queue_units(
     return RecordPlaces(offsets, sizes[first], tuple(kept), trusted)
 
 
-def lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
+def describe_lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
     """Return which of the predicate's queues evidently lost units that are asked for, in words.
 
     Where the log has its first record, no unit has expired: a queue that begins late lost its

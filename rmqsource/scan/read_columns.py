@@ -45,7 +45,7 @@ def read_columns(
     predicate = from_options(options)
     plans = plan_read(options, predicate)
     damage = (CORRUPT_RECORD.name,) if options.mode == _PERMISSIVE else ()
-    request = ReadRequest.of(options, predicate, columns + damage)
+    request = ReadRequest.from_options(options, predicate, columns + damage)
     splits = [split for plan in plans for split in plan.splits]
     for done, split in enumerate(splits):
         progress(done, len(splits))
@@ -61,7 +61,7 @@ def columns_of_snapshot(
     kept = replace(options, topics=None, topic_pattern=None, queue_ids=None)
     narrowed = replace(kept, **{"table": "messages", "mode": mode, **selection})
     predicate = from_options(narrowed)
-    request = ReadRequest.of(narrowed, predicate, columns)
+    request = ReadRequest.from_options(narrowed, predicate, columns)
     plan = on_present_files(snapshot, lambda s: plan_store(s, predicate, narrowed))
     for split in plan.splits:
         yield from read_split(split, request)

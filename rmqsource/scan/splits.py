@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store_core.files.segment_list import SegmentList
 
 COMMIT_LOG = "commitlog"
-CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_PATH = "consumequeue"
 INDEX = "index"
 COMPACTION = "compaction"
 MESSAGE_ID = "message_id"

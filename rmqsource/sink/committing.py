@@ -22,9 +22,9 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout import SCHEDULE_TOPIC
 from store_core.staged_commit.job import Ledger, StagedJob
 from store_core.staged_commit.resolve_open_jobs import (
-    clean_staging,
     clear_away,
     intent_is_open,
+    remove_staging,
 )
 from store_core.staged_commit.staged_part import check_staged_files
 from store_core.staged_commit.staging import CrashPoints, make_staging, no_hook
@@ -125,7 +125,7 @@ def _commit_in_turn(
 def _clean_up(root: str) -> None:
     """Delete what dead jobs left; a job that is committed does not fail for that."""
     try:
-        clean_staging(root, ABANDONED_MS, now_ms)
+        remove_staging(root, ABANDONED_MS, now_ms)
     except (StoreError, OSError) as err:
         logger.warning("what an earlier job staged stays: %s", err)
 

@@ -47,9 +47,9 @@ class LiveRead(BatchRead):
 
     def columns(self, split: AnySplit | None, names: tuple[str, ...]) -> Iterable[Columns]:
         if self._options.table != _MESSAGES:
-            from rmqsource.live.live_tables import read_table
+            from rmqsource.live.live_tables import read_live_table
 
-            return read_table(self._options)
+            return read_live_table(self._options)
         from rmqsource.live.live_read import read_live_split
 
         return [] if split is None else read_live_split(split, self._options, names)

@@ -109,7 +109,7 @@ def _messages(
 ) -> Iterator[Columns]:
     from rmqsource.scan.message_reader import read_split
 
-    return read_split(split, ReadRequest.of(options, predicate, names))
+    return read_split(split, ReadRequest.from_options(options, predicate, names))
 
 
 class StoreWrite(PlannedWrite):

@@ -358,7 +358,7 @@ class StreamStart(NamedTuple):
     fail_on_data_loss: bool
 
     @classmethod
-    def of(cls, options: SourceOptions) -> StreamStart:
+    def from_options(cls, options: SourceOptions) -> StreamStart:
         """Return the start that options ask for."""
         return cls(
             bound=options.starting_offsets,

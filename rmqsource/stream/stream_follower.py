@@ -35,7 +35,7 @@ class StreamFollower:
             queue_ids=None if options.queue_ids is None else frozenset(options.queue_ids),
         )
         self._selection = selection_of(options)
-        self._start = StreamStart.of(options)
+        self._start = StreamStart.from_options(options)
         self._stores: dict[str, FollowedStore] = {}
         self._target: dict[str, int] | None = None
         self._last_batch: float | None = None

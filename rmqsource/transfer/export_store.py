@@ -244,7 +244,7 @@ def write_parquet(
     damage: tuple[str, ...] = ()
     if options.mode != "FAILFAST":
         options, damage = replace(options, mode="PERMISSIVE"), (CORRUPT_RECORD.name,)
-    request = ReadRequest.of(options, predicate, (*schema.names, *damage))
+    request = ReadRequest.from_options(options, predicate, (*schema.names, *damage))
     plans = plan_read(replace(options, on_damage=on_damage), predicate)  # tasks log theirs
     splits = [split for plan in plans for split in plan.splits]
     fields = to_arrow_schema(schema)

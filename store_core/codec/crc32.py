@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
 
     Int64s = npt.NDArray[np.int64]
-    Table = npt.NDArray[np.uint32]
+    CrcTable = npt.NDArray[np.uint32]
 
 _MARK = np.frombuffer(PROPERTY_CRC32.encode() + bytes([NAME_VALUE_SEPARATOR]), np.uint8)
 _POWERS = 10 ** np.arange(CRC32_PROPERTY_BYTES - len(_MARK) - 1, dtype=np.int64)
@@ -75,7 +75,7 @@ _LONGEST = 128  # zlib's own loop is as fast after this
 _ROWS_PER_STEP = 128  # fewer rows do not repay what a step costs
 
 
-def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
+def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> CrcTable:
     """Return the CRC of each range, its top bit cleared; 0 for empty ones.
 
     Parameters
@@ -90,7 +90,7 @@ def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> T
     return found & _TOP_CLEARED
 
 
-def _block(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
+def _block(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> CrcTable:
     lengths = ends - starts
     # Up to 3 bytes cannot take up the register's first value.
     short = (lengths >= _STEP_BYTES) & (lengths <= _LONGEST)
@@ -112,13 +112,15 @@ def _block(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
     return found
 
 
-def _one_by_one(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Table:
+def _one_by_one(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> CrcTable:
     view = memoryview(data)
     found = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist())]
     return np.array(found, np.uint32)
 
 
-def _side_by_side(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width: int) -> Table:
+def _side_by_side(
+    data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width: int
+) -> CrcTable:
     """Return the CRCs of ranges of up to ``width`` bytes, and of more than 16 fewer."""
     width -= (width - int(lengths.max())) // _STEP_BYTES * _STEP_BYTES
     overlapping = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
@@ -138,7 +140,7 @@ def _side_by_side(data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, wi
     return found
 
 
-def _registers(columns: Table, unused: Int64s) -> Table:
+def _registers(columns: CrcTable, unused: Int64s) -> CrcTable:
     """Return the CRCs of ranges that lie side by side; their last bytes are in the last column."""
     _mask_beginning(columns, unused)
     low, high = _tables()
@@ -152,7 +154,7 @@ def _registers(columns: Table, unused: Int64s) -> Table:
     return crc ^ _ALL
 
 
-def _mask_beginning(columns: Table, unused: Int64s) -> None:
+def _mask_beginning(columns: CrcTable, unused: Int64s) -> None:
     """Clear the bytes before each range, and put the register's first value into its first four."""
     kept, first_value = _masks()
     is_one_length = (unused == unused[0]).all()  # as often
@@ -166,7 +168,7 @@ def _mask_beginning(columns: Table, unused: Int64s) -> None:
 
 
 @lru_cache(maxsize=1)
-def _masks() -> tuple[Table, Table]:
+def _masks() -> tuple[CrcTable, CrcTable]:
     """For a range that begins -4 to 4 bytes after a word: what to keep, and what to invert."""
     keep, invert = [], []
     for begin in range(-_STEP_BYTES, _STEP_BYTES + 1):
@@ -178,7 +180,7 @@ def _masks() -> tuple[Table, Table]:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> tuple[Table, Table]:
+def _tables() -> tuple[CrcTable, CrcTable]:
     """Return what the low and the high half of a register become after four bytes."""
     high = np.arange(1 << 16, dtype=np.uint32)
     for _ in range(_HALF_BITS):

@@ -17,12 +17,12 @@ from store_core.config.config_database import (
 from store_core.config.data_version import DataVersion, parse_data_version
 from store_core.config.lenient_json import (
     decode_lenient_json,
+    fastjson_text,
     is_unset,
     json_field,
     json_flag_or_default,
     json_number_or_default,
     json_object,
-    json_text,
     json_whole_number,
 )
 from store_core.errors import StoreError, StoreFormatError, StorePermissionError
@@ -400,7 +400,7 @@ def _table(value: Any, name: str) -> dict[Any, Any]:
 
 def _attributes(value: Any, name: str) -> dict[str, str]:
     attributes = _table(value, name)
-    return {str(key): json_text(each) for key, each in attributes.items() if each is not None}
+    return {str(key): fastjson_text(each) for key, each in attributes.items() if each is not None}
 
 
 def _int_map(value: Any, name: str) -> dict[int, int]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from store_core.config.config_files import load_config_file, read_json_file
 from store_core.config.config_writing import set_aside
 from store_core.config.lenient_json import (
+    fastjson_text,
     json_field,
     json_number_or_default,
     json_object,
-    json_text,
     json_whole_number,
 )
 from store_core.errors import StoreFormatError
@@ -158,7 +158,7 @@ def _filter(topic: str, group: str, fields: dict[Any, Any], place: str) -> Consu
 
     def text(name: str) -> str:
         value = json_field(fields, name)
-        return "" if value is None else json_text(value)
+        return "" if value is None else fastjson_text(value)
 
     bloom = json_object(json_field(fields, "bloomFilterData") or None, f"{place}.bloomFilterData")
     positions = json_field(bloom, "bitPos")

@@ -121,7 +121,7 @@ def json_flag_or_default(value: Any, name: str, *, default: bool) -> bool:
     return word in _TRUE
 
 
-def json_text(value: Any) -> str:
+def fastjson_text(value: Any) -> str:
     """Return what fastjson reads where a text is declared; lists and objects become JSON."""
     if isinstance(value, str):
         return value

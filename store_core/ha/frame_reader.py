@@ -175,7 +175,7 @@ class FrameReader:
 # is not told from a whole one in a file: zeros are there, and no checksum covers them. Whoever
 # reads the log meanwhile, and whoever recovers it after a kill, would take it for a message without
 # keys.
-class LogPart(NamedTuple):
+class ReceivedPart(NamedTuple):
     """Bytes of the log that may be appended; valid until more is received."""
 
     offset: int
@@ -195,7 +195,7 @@ class WholeRecords:
         self._kept = bytearray()
         self._passes_until = 0
 
-    def take(self, offset: int, data: memoryview) -> Iterator[LogPart]:
+    def take(self, offset: int, data: memoryview) -> Iterator[ReceivedPart]:
         """Yield what may be appended, in offset order.
 
         Parameters
@@ -205,7 +205,7 @@ class WholeRecords:
         """
         while data:
             if offset < self._passes_until:
-                yield LogPart(offset, data)
+                yield ReceivedPart(offset, data)
                 return
             if not self._kept:
                 yield from self._split(offset, data)
@@ -217,7 +217,7 @@ class WholeRecords:
                 kept, self._kept = self._kept, bytearray()
                 yield from self._split(begin, memoryview(kept))
 
-    def _split(self, offset: int, data: memoryview) -> Iterator[LogPart]:
+    def _split(self, offset: int, data: memoryview) -> Iterator[ReceivedPart]:
         """Yield what ends with a record, and keep what follows, unless no record lies there."""
         walk = walk_records(np.frombuffer(data, np.uint8), 0, len(data), len(data), len(data) + 1)
         stop = offset + walk.stop
@@ -227,7 +227,7 @@ class WholeRecords:
         elif walk.stop < len(data):
             self._passes_until = stop - stop % self._segment_size + self._segment_size
         if data:
-            yield LogPart(offset, data)
+            yield ReceivedPart(offset, data)
 
     def _lacking(self) -> int:
         """Return how many bytes the kept record lacks, or as many as tell how long it is."""

@@ -258,25 +258,25 @@ class HAConnection:
         progress = self._send_turn(transfer)
         if transfer.sent_bytes > before:
             self._wrote_at = self._loop.time()
-        if progress is Progress.AT_END:
+        if progress is SendProgress.AT_END:
             self.waits_for_data = not transfer.is_below_log
             self._connections.note_at_end()
             return
         self._resumes_by_itself = True
-        if progress is Progress.BLOCKED:
+        if progress is SendProgress.BLOCKED:
             self._loop.add_writer(self._sock, self._guarded, self._resume)
         else:
             rest_s = 0.0 if self._flow.allowance_bytes else self._flow.next_second_s
             self._resumes = self._loop.call_later(rest_s, self._guarded, self._resume)
 
-    def _send_turn(self, transfer: LogTransfer) -> Progress:
+    def _send_turn(self, transfer: LogTransfer) -> SendProgress:
         """Send about 1 MiB, then it is the turn of others."""
         stop = transfer.sent_bytes + _TURN_BYTES
-        progress = Progress.SENT
-        while progress is Progress.SENT and transfer.sent_bytes < stop:
+        progress = SendProgress.SENT
+        while progress is SendProgress.SENT and transfer.sent_bytes < stop:
             allowance = self._flow.allowance_bytes
             if not allowance and not transfer.is_in_frame:
-                return Progress.SENT
+                return SendProgress.SENT
             before = transfer.offset
             progress = transfer.send(allowance)
             self._flow.add(transfer.offset - before)
@@ -313,7 +313,7 @@ class HAConnection:
 
 
 # Source: RocketMQ ``DefaultHAConnection.WriteSocketService`` (release 5.3.3).
-class Progress(Enum):
+class SendProgress(Enum):
     """How far a call of `LogTransfer.send` came."""
 
     SENT = "all that was offered; there may be more"
@@ -362,7 +362,7 @@ class LogTransfer:
         """Let an empty frame come next; no frame is begun."""
         self._header = TRANSFER_HEADER.pack(offset=self.offset, body_size=0)
 
-    def send(self, allowance_bytes: int) -> Progress:
+    def send(self, allowance_bytes: int) -> SendProgress:
         """Send the rest of the frame, and more frames within the allowance, of one segment.
 
         Between frames the allowance is not 0.
@@ -379,31 +379,31 @@ class LogTransfer:
         if self._header and not self._body_left:
             return self._send_heartbeat()
         progress = self._send_data(allowance_bytes)
-        if progress is Progress.AT_END and self.is_behind:
+        if progress is SendProgress.AT_END and self.is_behind:
             # It may have been appended since.
             progress = self._send_data(allowance_bytes)
-            if progress is Progress.AT_END:
+            if progress is SendProgress.AT_END:
                 raise self._gone()
         return progress
 
-    def _send_heartbeat(self) -> Progress:
+    def _send_heartbeat(self) -> SendProgress:
         sent = _send(self._sock, [self._header])
         self.sent_bytes += sent
         self._header = self._header[sent:]
-        return Progress.BLOCKED if self._header else Progress.SENT
+        return SendProgress.BLOCKED if self._header else SendProgress.SENT
 
-    def _send_data(self, allowance_bytes: int) -> Progress:
+    def _send_data(self, allowance_bytes: int) -> SendProgress:
         there_is = self._store.replicable_offset - self.offset
         most = max(min(self._most_bytes, allowance_bytes, there_is), self._body_left)
         with self._store.commit_log_data(self.offset, most) as data:
             if data is None or len(data) < self._body_left:
-                return Progress.AT_END
+                return SendProgress.AT_END
             parts = self._frames(memoryview(data))
             offered = sum(map(len, parts))
             sent = _send(self._sock, parts)
             self._advance(parts, sent)
             self.sent_bytes += sent
-        return Progress.SENT if sent == offered else Progress.BLOCKED
+        return SendProgress.SENT if sent == offered else SendProgress.BLOCKED
 
     def _frames(self, data: memoryview) -> list[Any]:
         """Return headers and bodies in turn, beginning with what is left of the first frame."""

@@ -14,7 +14,7 @@ from store_core.codec.dledger_entries import entry_headers, first_older, headers
 from store_core.codec.record_frames import RecordFrames
 from store_core.files.byte_source import first_nonzero, last_nonzero
 from store_core.log.end_rules import (
-    NO_RECORD,
+    NO_RECORD_AFTER,
     OLDER_ENTRY,
     ZEROS,
     CutEvidence,
@@ -172,7 +172,7 @@ class _EndWalk:
                 return self._end(at, reason)
             if after < 0:
                 end = self._end_of_data(at, uncommitted)
-                return self._end(end, NO_RECORD, at)
+                return self._end(end, NO_RECORD_AFTER, at)
             at = after - self._header
 
     def _end(self, at: int, reason: str, tail: int | None = None) -> LogEnd:

@@ -129,7 +129,7 @@ class MessagePutter:
         self._facts = self._context.facts
         self._columnar = RecordBatchPutter(self._context)
 
-    def put_message(self, message: Message, *, as_given: bool = False) -> PutMessageResult:
+    def put_message(self, message: Message, *, is_raw: bool = False) -> PutMessageResult:
         """Put one message.
 
         ``properties_raw`` is stored where the message has it, but for the CRC of another record at
@@ -140,7 +140,7 @@ class MessagePutter:
 
         Parameters
         ----------
-        as_given
+        is_raw
             Whoever puts it has seen to its delay: it goes to its own topic.
 
         Raises
@@ -160,7 +160,7 @@ class MessagePutter:
         if refusal is not None:
             return self._refused(refusal)
         properties = property_string(message)
-        if not as_given and (DELAY_MARK in properties or TIMER_MARK in properties):
+        if not is_raw and (DELAY_MARK in properties or TIMER_MARK in properties):
             waiting = self._waiting(message, properties)
             if isinstance(waiting, Refusal):
                 return self._refused(waiting)
@@ -200,9 +200,9 @@ class MessagePutter:
         """
         return put_plain_batch(self._context, messages)
 
-    def append_batch(self, batch: RecordBatch, *, as_given: bool = False) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch, *, is_raw: bool = False) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``; see `RecordBatchPutter.append_batch`."""
-        return self._columnar.append_batch(batch, as_given=as_given)
+        return self._columnar.append_batch(batch, is_raw=is_raw)
 
     def _waiting(self, message: Message, properties: bytes) -> Message | Refusal | None:
         """Return a message as it is stored until it is due; None: it does not wait."""

@@ -62,7 +62,7 @@ class RecordBatchPutter:
     def __init__(self, context: PutContext) -> None:
         self._context = context
 
-    def append_batch(self, batch: RecordBatch, *, as_given: bool = False) -> AppendBatchResult:
+    def append_batch(self, batch: RecordBatch, *, is_raw: bool = False) -> AppendBatchResult:
         """Put the rows of a ``pa.RecordBatch``, in their order; over as many segments as it takes.
 
         No row is appended when one is refused; the result names the first such row. Only a
@@ -80,7 +80,7 @@ class RecordBatchPutter:
             hosts: the store's. Rows with a delay level (property DELAY above 0) are stored in the
             schedule topic until they are due, timer messages in the timer's topic where the store
             has rules for them.
-        as_given
+        is_raw
             Whoever puts the rows has seen to their delays: they go to their own topics.
 
         Raises
@@ -94,9 +94,9 @@ class RecordBatchPutter:
         refusal, row, columns = context.refused_now() or context.busy(begin), -1, None
         if refusal is None and batch.num_rows:
             refused: dict[int, Refusal] = {}
-            if not as_given:
+            if not is_raw:
                 batch, refused = timed_batch(batch, context)
-            if context.max_delay_level and not as_given:
+            if context.max_delay_level and not is_raw:
                 batch, bad_levels = scheduled_batch(batch, context)
                 refused = {**bad_levels, **refused}
             columns, first = put_columns(batch, context, refused)

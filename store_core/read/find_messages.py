@@ -106,7 +106,7 @@ class KeySearch:
         self, topic: str, keys: Any, begin_ms: int | None, end_ms: int | None
     ) -> KeyOffsets:
         """Return where the messages of many keys lie (see ``OffsetSearch``)."""
-        wanted = TopicKeys.of(topic, keys)
+        wanted = TopicKeys.from_keys(topic, keys)
         return OffsetSearch(self._store, wanted, begin_ms, end_ms).run(self._time_at)
 
     def _candidates(self, query: _KeyQuery) -> tuple[list[int], list[tuple[int, int]]]:

@@ -71,7 +71,7 @@ class TopicKeys(NamedTuple):
     """It can be a word of KEYS: there is no space in it."""
 
     @classmethod
-    def of(cls, topic: str, keys: Any) -> TopicKeys:
+    def from_keys(cls, topic: str, keys: Any) -> TopicKeys:
         """Take keys from a sequence of strings or an Arrow array; one string is one key."""
         texts = _string_array([keys] if isinstance(keys, str) else keys)
         length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 64
 _AT_REST_MS = 5_000
 """Coarser than the times of any file system; some keep no times (0) of directories."""
-HEAD_BYTES = 64
+WATCHED_BYTES = 64
 _DIGEST_BYTES = 8
 _NEAR_BYTES = 1 << 20
 
@@ -119,7 +119,7 @@ def mark_state(log: ReadableLog, mark: LogMark) -> MarkState:
     if mark.offset < log.min_offset:
         return MarkState.EXPIRED
     head = _head(log, mark.offset)
-    if len(head) < HEAD_BYTES or not any(head):
+    if len(head) < WATCHED_BYTES or not any(head):
         return MarkState.GONE
     return MarkState.HELD if _digest(head) == mark.head else MarkState.REPLACED
 
@@ -157,7 +157,7 @@ def _head(log: ReadableLog, offset: int) -> bytes:
     segment = log.segments.find(offset)
     if segment is None:
         return b""
-    return log.source(segment).read_at(offset - segment.from_offset, HEAD_BYTES)
+    return log.source(segment).read_at(offset - segment.from_offset, WATCHED_BYTES)
 
 
 def _digest(head: bytes) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store_core.log.live_log import PinnedLog
     from store_core.read.readable_store import ReadableStore
 
-    Units = npt.NDArray[Any]
+    DeliveredUnits = npt.NDArray[Any]
     """With fields ``commit_log_offset`` and ``message_size``."""
 
 _UNITS = 16_384  # columns of so many records stay in the second-level cache
@@ -68,7 +68,7 @@ def _frames(store: ReadableStore, places: npt.NDArray[np.int64]) -> Iterator[Rec
             yield frames if frames.ok.all() else frames.take(np.flatnonzero(frames.ok))
 
 
-def units_together(units: Units, log: PinnedLog) -> int:
+def units_together(units: DeliveredUnits, log: PinnedLog) -> int:
     """Return how many units, from the first on, are of one segment, ascending, and 4 MiB at most.
 
     One at least, where there are any.
@@ -81,7 +81,7 @@ def units_together(units: Units, log: PinnedLog) -> int:
     return min(int(np.argmin(np.append(same, False))), fitting)
 
 
-def frames_of_units(units: Units, log: PinnedLog) -> RecordFrames | None:
+def frames_of_units(units: DeliveredUnits, log: PinnedLog) -> RecordFrames | None:
     """Return the records of units that lie together; None where their segment has expired.
 
     Rows are not ``ok`` where no record of the unit's size begins.

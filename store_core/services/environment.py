@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-UNKNOWN = -1.0
+UNKNOWN_SPACE = -1.0
 
 
 class DiskSpace(NamedTuple):
@@ -47,7 +47,7 @@ def disk_ratio(path: str) -> float:
     """Return the used share of the disk, whole percents rounded up; -1 if there is no path."""
     found = disk_space(path)
     if found is None or found.entire <= 0:
-        return UNKNOWN
+        return UNKNOWN_SPACE
     return -(-found.used * 100 // found.entire) / 100
 
 

@@ -76,7 +76,7 @@ class PlainTransactions:
         putter = self._putter()
         release = putter.config.transaction_op_format
         (body,), _ = op_bodies([half.queue_offset], 1, release)
-        done = putter.put_message(op_message(body, 0, self._clock(), release), as_given=True)
+        done = putter.put_message(op_message(body, 0, self._clock(), release), is_raw=True)
         if not done.is_appended:
             # A service finds the commit and writes it; of a rollback the producer is asked.
             logger.warning(
@@ -158,7 +158,7 @@ def put_half(
         return None, PutMessageResult(refusal.status, None, refusal.reason)
     half = half_message(message, putter.config.transaction_op_format)
     half.born_timestamp = half.born_timestamp or now_ms
-    result = putter.put_message(half, as_given=True)
+    result = putter.put_message(half, is_raw=True)
     if result.append_result is None or not result.is_appended:
         return None, result
     half.queue_offset = result.append_result.queue_offset
@@ -196,7 +196,7 @@ def put_commit(putter: MessagePutter, half: Message) -> PutMessageResult:
         raise TransactionError(str(err)) from err
     properties = delayed_properties(half)
     if not is_delayed(properties):
-        return putter.put_message(commit, as_given=True)
+        return putter.put_message(commit, is_raw=True)
     commit.properties, commit.properties_raw = properties, None
     return putter.put_message(commit)
 

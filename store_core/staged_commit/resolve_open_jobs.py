@@ -110,7 +110,7 @@ def _force_again(log: MappedFileQueue, commit: Commit, steps: CrashPoints) -> No
         os.close(fd)
 
 
-def clean_staging(
+def remove_staging(
     root: str, older_than_ms: int, clock: Callable[[], int]
 ) -> tuple[tuple[str, int], ...]:
     """Delete what jobs staged and never committed; return the directories and their bytes.

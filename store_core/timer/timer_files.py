@@ -27,7 +27,7 @@ from store_core.layout import (
 from store_core.queue.readable_queue import SimpleQueue
 from store_core.read.timer_state import TimerProgress, slot_times, timer_progress
 from store_core.timer.timer_log import TimerLog
-from store_core.timer.timer_wheel import TimerWheel, positions_from, put_again
+from store_core.timer.timer_wheel import TimerWheel, positions_from, relink_units
 from store_core.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -305,4 +305,4 @@ def _revise(log: TimerLog, wheel: TimerWheel, read_ms: int, begin: int) -> None:
     for start, units in log.runs_from(begin):
         times = slot_times(units)
         rows = np.flatnonzero(times >= read_ms)
-        put_again(wheel, positions_from(start, len(units))[rows], units[rows])
+        relink_units(wheel, positions_from(start, len(units))[rows], units[rows])

@@ -226,7 +226,7 @@ def append_without_slot(log: TimerLog, units: Units) -> None:
         log.append(part)
 
 
-def put_again(wheel: TimerWheel, places: Int64s, units: Units) -> None:
+def relink_units(wheel: TimerWheel, places: Int64s, units: Units) -> None:
     """Let slots know units that they may know already: recovery.
 
     RocketMQ leaves the counts of such slots as they are; here each unit is counted once.

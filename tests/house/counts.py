@@ -23,6 +23,11 @@ _QUEUES = """ConsumeQueue BatchConsumeQueue ConsumeQueueExt DatabaseQueue Segmen
 ReadableQueue SimpleQueue BatchQueue StoredUnits UnitFiles QueueWriter ConsumeQueueWriter
 BatchConsumeQueueWriter ConsumeQueueExtWriter QueueFiles ConsumeQueueStore QueueDatabase
 QueueOffsetTable"""
+# Each of these calls, draws or shows what its namesake returns, and is named like it for that.
+_NAMESAKES = ("rmqsource.cli", "rmqsource.plots", "rmqsource.explore.questions", "rmqsource")
+# Every table of metadata has ``rows``; a program has ``main``; the sink of a Spark job reads the
+# clock without the modules of an open store.
+_ONE_PER_MODULE = ("rows", "main", "now_ms")
 _ROOM_LIMIT = 20
 _FUNCTION_LIMIT = 50
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -169,12 +174,56 @@ def _types(modules: list[Module]) -> dict[str, list[str]]:
     for module in modules:
         for name in {node.name for node in module.nodes(ast.ClassDef) if node.name[0] != "_"}:
             places[name].append(module.name)
-    shared = [f"{n}: {', '.join(at)}" for n, at in sorted(places.items()) if len(at) > 1]
     return {
         "a store": [name for name in _STORES.split() if name in places],
         "a queue": [name for name in _QUEUES.split() if name in places],
-        "public class names with two meanings": shared,
+        "public class names with two meanings": _shared(places),
+        "public aliases and constants with two meanings": _shared(_assigned(modules)),
+        "public functions with two meanings": _shared(_module_functions(modules)),
     }
+
+
+def _shared(places: Mapping[str, list[str]]) -> list[str]:
+    return [f"{n}: {', '.join(at)}" for n, at in sorted(places.items()) if len(at) > 1]
+
+
+def _assigned(modules: list[Module]) -> dict[str, list[str]]:
+    """Return where each name of a module is given a value, once for each value or class."""
+    places: dict[str, dict[str, str]] = defaultdict(dict)
+    for module in modules:
+        for node in _outside_functions(module.tree.body):
+            for name, meaning in _meanings(node):
+                places[name].setdefault(meaning, module.name)
+    return {name: list(at.values()) for name, at in places.items()}
+
+
+def _outside_functions(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        yield node
+        if isinstance(node, ast.If):  # of its branches the first: the other is for old Pythons
+            yield from _outside_functions(node.body)
+
+
+def _meanings(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Yield public names that a statement defines, with the text of what they stand for."""
+    if isinstance(node, ast.ClassDef) and node.name[0] != "_":
+        yield node.name, "class"
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+        for target in getattr(node, "targets", None) or [node.target]:
+            if isinstance(target, ast.Name) and target.id[0] != "_":
+                yield target.id, ast.unparse(node.value)
+
+
+def _module_functions(modules: list[Module]) -> dict[str, list[str]]:
+    places = defaultdict(list)
+    for module in modules:
+        is_namesake = module.room.replace("/", ".").startswith(_NAMESAKES[:2])
+        if is_namesake or module.name in _NAMESAKES:
+            continue
+        for node in module.tree.body:
+            if isinstance(node, _FUNCTIONS) and node.name[0] != "_":
+                places[node.name].append(module.name)
+    return {name: at for name, at in places.items() if name not in _ONE_PER_MODULE}
 
 
 def _functions(modules: list[Module]) -> Rows:

@@ -13,7 +13,7 @@ import pytest
 import rmqsource
 from rmqnet import Admin
 from rmqsource.live.live_options import parse_live_options
-from rmqsource.live.live_tables import read_table
+from rmqsource.live.live_tables import read_live_table
 from tests.interop.client_node import ClientNode, body_of, numbered_key, wait_until
 from tests.interop.live_cluster import LiveCluster, unique
 from tests.rmqsource.live.live_reading import MESSAGE_COLUMNS, read_live
@@ -301,7 +301,7 @@ def test_a_write_goes_on_while_the_broker_is_killed_and_starts_again(
         asked = {"namesrvAddr": cluster.namesrv_addr, "topic": topic, "table": "topics"}
         table = parse_live_options(asked)
         assert wait_until(
-            lambda: writing.has_ended or next(read_table(table))["messages"][0].as_py() > 500
+            lambda: writing.has_ended or next(read_live_table(table))["messages"][0].as_py() > 500
         )
         cluster.kill_broker()
         cluster.start_broker()

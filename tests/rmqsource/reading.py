@@ -59,7 +59,7 @@ def read_batches(
     source = parsed(root, **options)
     predicate = _predicate(source, filters)
     names = tuple(columns or default_columns(source.table, source.mode))
-    request = ReadRequest.of(source, predicate, names)
+    request = ReadRequest.from_options(source, predicate, names)
     for store_plan in plan_read(source, predicate) if plans is None else plans:
         for split in store_plan.splits:
             yield from read_split(split, request)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rmqsource
-from rmqsource.explore.diff_stores import diff
+from rmqsource.explore.diff_stores import compare_stores
 from tests.rmqsource.reading import parsed
 from tests.rmqsource.sink.spark_jobs import READY
 from tests.rmqsource.stream.growing_store import GrowingStore
@@ -152,7 +152,7 @@ def test_a_mirror_has_every_message_once(tmp_path, capsys, soak_seconds, soak_se
             mirror.stop()
             with capsys.disabled():
                 print(f"\n{len(growing.put_bodies)} messages: {dict(mirror.figures)}")
-        found = diff(parsed(growing.root), parsed(mirror.target))
+        found = compare_stores(parsed(growing.root), parsed(mirror.target))
         count = len(growing.put_bodies)
         assert (found.rows[:3], found.damage) == ([], ())
         assert (found.messages_a, found.messages_b, found.same) == (count, count, count)

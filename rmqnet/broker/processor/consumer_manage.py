@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.broker_processor import BrokerProcessor
 from rmqnet.broker.state.consumer_offset_manager import NO_OFFSET
-from rmqnet.client.queue_json import queue_json, queue_of
+from rmqnet.client.queue_json import queue_from_json, queue_json
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.config_ranges import check_int
 from rmqnet.remoting.header_fields import decode_header
@@ -109,7 +109,7 @@ def _locks_of(request: RemotingCommand) -> tuple[str, str, list[MessageQueue]]:
     with body_of(request) as data:
         queues: Any = data.get("mqSet") or []
         try:
-            found = [queue_of(each) for each in queues]
+            found = [queue_from_json(each) for each in queues]
             for each in found:
                 check_int("mqSet: queueId", each.queue_id)
         except (KeyError, TypeError, ValueError) as err:

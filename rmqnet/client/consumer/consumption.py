@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rmqnet.client.consumer.consume_statistics import ConsumeStatistics
     from rmqnet.client.consumer.consumer_options import PushConsumerOptions
-    from rmqnet.client.consumer.listening import Listener, ListenerAnswer, ListenerThreads
+    from rmqnet.client.consumer.listening import ListenerAnswer, ListenerThreads, MessageListener
     from rmqnet.client.consumer.offset_store import OffsetStore
     from rmqnet.client.consumer.process_queue import ProcessQueue
     from rmqnet.client.consumer.queue_locks import QueueLocks
@@ -57,7 +57,7 @@ class ListenerSide:
         The time, milliseconds since the epoch.
     """
 
-    listener: Listener
+    listener: MessageListener
     options: PushConsumerOptions
     threads: ListenerThreads
     offsets: OffsetStore

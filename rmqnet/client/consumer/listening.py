@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 logger = logging.getLogger(__name__)
-Listener = Callable[[list["Message"], "ConsumeContext"], Any]
+MessageListener = Callable[[list["Message"], "ConsumeContext"], Any]
 """Called with messages and a `ConsumeContext`.
 
 Return None or True when they are done with, False or raise when they are to be tried again."""
@@ -66,7 +66,7 @@ _DONE, _LATER = ListenerAnswer(True), ListenerAnswer(False)
 
 
 def ask_listener(
-    listener: Listener, messages: list[Message], context: ConsumeContext
+    listener: MessageListener, messages: list[Message], context: ConsumeContext
 ) -> ListenerAnswer:
     """Call a listener; whatever it raises or returns is taken for an answer."""
     try:

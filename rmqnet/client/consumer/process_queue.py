@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqnet.client.message_queue import MessageQueue
     from store_core.message import Message
 
-LOCK_MAX_LIVE_MS = 30_000
+LOCK_TRUSTED_MS = 30_000
 """A lock that the broker did not renew for so long is not relied upon."""
 
 NO_OFFSET = -1
@@ -97,7 +97,7 @@ class ProcessQueue:
     @property
     def is_lock_expired(self) -> bool:
         """Nobody renewed the broker's lock lately; another member may have the queue."""
-        return self._now_ms() - self.last_lock_ms > LOCK_MAX_LIVE_MS
+        return self._now_ms() - self.last_lock_ms > LOCK_TRUSTED_MS
 
     def set_locked(self, locked: bool) -> None:
         """Note what the broker said of the lock."""

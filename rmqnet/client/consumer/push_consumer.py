@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Mapping
     from concurrent.futures import Future
 
-    from rmqnet.client.consumer.listening import Listener
+    from rmqnet.client.consumer.listening import MessageListener
     from rmqnet.client.consumer.process_queue import ProcessQueue
     from store_core.message import Message
 
@@ -105,7 +105,7 @@ class PushConsumer(ShuttingDown):
         self,
         group: str,
         client: Client,
-        listener: Listener,
+        listener: MessageListener,
         *,
         orderly: bool = False,
         options: PushConsumerOptions | None = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rmqnet.client.producer.outgoing_message import (
     PROPERTY_WAIT_STORE_MSG_OK,
     OutgoingMessage,
-    properties_text,
+    encode_properties,
     waits_for_store,
 )
 from rmqnet.client.producer.validation import check_message
@@ -77,7 +77,7 @@ def outgoing_batch(
             properties[PROPERTY_UNIQ_KEY] = keys.next_key()
         if PROPERTY_WAIT_STORE_MSG_OK not in properties:
             properties = {PROPERTY_WAIT_STORE_MSG_OK: "true", **properties}
-        text = properties_text(topic, properties).encode(errors="replace")
+        text = encode_properties(topic, properties).encode(errors="replace")
         body = message.body
         size = _FIXED_BYTES + len(body) + len(text)
         parts += (_pack_head(size, 0, 0, message.flag, len(body)), body, _pack_length(len(text)))
@@ -122,7 +122,7 @@ def encoded_batch(
     return OutgoingMessage(
         topic,
         body,
-        properties_text(topic, properties),
+        encode_properties(topic, properties),
         ",".join(unique_keys),
         batch=True,
         request_code=RequestCode.SEND_BATCH_MESSAGE,

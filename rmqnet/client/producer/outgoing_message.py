@@ -80,7 +80,7 @@ def outgoing_message(
     body, sys_flag = compression.compressed(bytes(message.body))
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         sys_flag |= TRANSACTION_PREPARED_TYPE
-    text = properties_text(message.topic, properties)
+    text = encode_properties(message.topic, properties)
     if properties.get(PROPERTY_MESSAGE_TYPE) == REPLY:
         return OutgoingMessage(
             message.topic,
@@ -119,7 +119,7 @@ def waits_for_store(properties: Mapping[str, str]) -> bool:
     return properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
 
 
-def properties_text(topic: str, properties: Mapping[str, str]) -> str:
+def encode_properties(topic: str, properties: Mapping[str, str]) -> str:
     """Return properties as one string.
 
     Parameters

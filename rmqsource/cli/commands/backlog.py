@@ -11,13 +11,13 @@ from rmqsource.cli.arguments import (
     All,
     AnyPaths,
     ClusterSource,
-    Flags,
+    GivenFlags,
     Group,
     Limit,
-    Paths,
     SelectionFlags,
     Since,
     Source,
+    StorePaths,
     Topic,
     Until,
     View,
@@ -36,7 +36,7 @@ from rmqsource.cli.metadata import (
 from rmqsource.cli.output import Display, Shape
 from rmqsource.cli.read import listed, source_options, table_options
 from rmqsource.cli.report import Report, reporting
-from rmqsource.cli.times import Count, CountOrSpan, Threshold, count, count_or_span
+from rmqsource.cli.times import CountOrSpan, FailAbove, Threshold, count, count_or_span
 from rmqsource.exit_codes import FOUND
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, newest_dead_letters
 from rmqsource.explore.group_standing import GROUP_COLUMNS, group_standing, offsets_outside
@@ -138,7 +138,7 @@ def lag(
     with reporting() as said:
         most, limited = count_or_span(fail_above), view.limit(limit)
         shown = _Shown(view.display(), limited, listed("--group", group), most)
-        flags: Flags = {"topic": ("--topic", topic)}
+        flags: GivenFlags = {"topic": ("--topic", topic)}
         rows = cluster.rows(path or [], source, flags, said, "consumer_offsets")
         table, shape = rows.table("consumer_offsets", _LAG)
         _show_lag(table, shape, shown, said)
@@ -194,7 +194,7 @@ def _judge_lag(rows: "Table", most: Threshold, said: Report) -> None:
 
 
 def groups(
-    path: Paths,
+    path: StorePaths,
     group: Group = [],  # noqa: B006 (typer copies it)
     limit: All = 0,
     *,
@@ -219,11 +219,11 @@ def groups(
 
 
 def dlq(
-    path: Paths,
+    path: StorePaths,
     group: Group = [],  # noqa: B006 (typer copies it)
     since: Since = None,
     until: Until = None,
-    fail_above: Count = None,
+    fail_above: FailAbove = None,
     limit: Limit = None,
     *,
     source: Source,
@@ -292,7 +292,7 @@ At = Annotated[
 
 
 def delayed(
-    path: Paths,
+    path: StorePaths,
     everything: Everything = False,
     at: At = None,
     fail_above: CountOrSpan = None,
@@ -312,7 +312,7 @@ def delayed(
 
 
 def timers(
-    path: Paths,
+    path: StorePaths,
     everything: Everything = False,
     at: At = None,
     fail_above: CountOrSpan = None,
@@ -342,7 +342,7 @@ class _Waiting(NamedTuple):
     limit: Optional[int]
 
 
-def _show_waiting(asked: _Waiting, path: Paths, source: Source, view: View) -> None:
+def _show_waiting(asked: _Waiting, path: StorePaths, source: Source, view: View) -> None:
     with reporting() as said:
         most, display, clock = count_or_span(asked.fail_above), view.display(), view.clock()
         now = clock.now if asked.at is None else clock.instant_ms("--at", asked.at)
@@ -378,9 +378,9 @@ def _judge_overdue(late: "Array", most: Threshold, said: Report) -> None:
 
 
 def transactions(
-    path: Paths,
+    path: StorePaths,
     everything: Everything = False,
-    fail_above: Count = None,
+    fail_above: FailAbove = None,
     limit: Limit = None,
     *,
     source: Source,

@@ -15,12 +15,12 @@ from rmqsource.cli.arguments import (
     Ids,
     Key,
     Limit,
-    Paths,
     SelectionFlags,
     Since,
     Source,
     Sql,
     SqlDialect,
+    StorePaths,
     Tag,
     Topic,
     Until,
@@ -42,8 +42,8 @@ from rmqsource.cli.report import progress_bars, reporting
 from rmqsource.cli.rows.store_rows import not_found
 from rmqsource.cli.times import clock_of
 from rmqsource.cli.trace import show_differences, show_lives
-from rmqsource.explore.diff_stores import diff as compare
-from rmqsource.explore.message_trace import trace as find_lives
+from rmqsource.explore.diff_stores import compare_stores as compare
+from rmqsource.explore.message_trace import trace_messages as find_lives
 
 
 class ReportFormat(str, Enum):
@@ -88,7 +88,7 @@ def add_commands(app: typer.Typer) -> None:
 
 
 def trace(
-    path: Paths,
+    path: StorePaths,
     key: Key = [],  # noqa: B006 (typer copies it)
     message_id: Ids = [],  # noqa: B006 (typer copies it)
     topic: Topic = [],  # noqa: B006 (typer copies it)
@@ -118,7 +118,7 @@ def trace(
 
 
 def report(
-    path: Paths,
+    path: StorePaths,
     out: Annotated[
         Path,
         typer.Option("--output", "-o", parser=file_path, metavar="FILE", help="The file to write."),
@@ -146,7 +146,7 @@ def report(
 
 
 def export(
-    path: Paths,
+    path: StorePaths,
     out: Annotated[
         Path,
         typer.Option(

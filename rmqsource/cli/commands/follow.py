@@ -16,7 +16,7 @@ import typer
 
 from rmqsource.cli.arguments import Source, examples
 from rmqsource.cli.check import tell_lost_log
-from rmqsource.cli.follow_state import Tell, telling
+from rmqsource.cli.follow_state import TellFollowed, follow_reports
 from rmqsource.cli.read import WrongUseError, table_options
 from rmqsource.cli.report import Report, progress_bars, reporting, stop_signals
 from rmqsource.scan.store_versions import store_config
@@ -206,7 +206,7 @@ def _follow(
             cut=wanted.cut,
         )
         as_json = output is FollowFormat.json
-        teller = telling(wanted.path, wanted.master, said, as_json=as_json)
+        teller = follow_reports(wanted.path, wanted.master, said, as_json=as_json)
         with teller as tell, _error_told_once(), client:
             why = watch(client, wanted.until, stop, tell)
         said.note(f"{why}; the copy has the log up to offset {client.state().max_offset}")
@@ -245,7 +245,7 @@ def _tell_start(wanted: FollowTarget, store: MessageStore, said: Report) -> None
     said.note(_ACK_MEANS[wanted.ack], _NOT_REPLICATED)
 
 
-def watch(client: "HAClient", until: Optional[int], stop: Event, tell: Tell) -> str:
+def watch(client: "HAClient", until: Optional[int], stop: Event, tell: TellFollowed) -> str:
     """Tell the state from time to time; return why that is over.
 
     What a copy had before counts for ``until`` when it was found to be the master's.

@@ -9,9 +9,9 @@ import typer
 
 from rmqsource.cli.arguments import (
     All,
-    Paths,
     SelectionFlags,
     Source,
+    StorePaths,
     Topic,
     View,
     examples,
@@ -28,7 +28,7 @@ from rmqsource.cli.metadata import (
 from rmqsource.cli.output import Shape, row_writer, write_record
 from rmqsource.cli.read import listed, source_options, table_options
 from rmqsource.cli.report import reporting
-from rmqsource.cli.times import Bytes, size
+from rmqsource.cli.times import FailAboveBytes, size
 from rmqsource.scan.predicate import from_options
 from rmqsource.scan.read_columns import plan_columns, plan_read
 from rmqsource.scan.store_versions import open_snapshots
@@ -72,7 +72,7 @@ def add_place_commands(app: typer.Typer) -> None:
 
 
 def queues(
-    path: Paths,
+    path: StorePaths,
     topic: Topic = [],  # noqa: B006 (typer copies it)
     limit: All = 0,
     *,
@@ -93,11 +93,11 @@ def queues(
 
 
 def segments(
-    path: Paths,
+    path: StorePaths,
     kind: Annotated[
         list[str], typer.Option(help="Kinds of files, separated by commas, or repeated.")
     ] = [],  # noqa: B006 (typer copies it)
-    fail_above: Bytes = None,
+    fail_above: FailAboveBytes = None,
     limit: All = 0,
     *,
     source: Source,
@@ -123,7 +123,7 @@ def segments(
         said.tell_missing(options)
 
 
-def plan(path: Paths, selection: SelectionFlags, *, source: Source, view: View) -> None:
+def plan(path: StorePaths, selection: SelectionFlags, *, source: Source, view: View) -> None:
     """Show which way `messages` would take, and why.
 
     With the same options; what it would read of the log, and what it would pass over.

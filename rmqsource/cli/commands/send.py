@@ -13,15 +13,15 @@ import typer
 
 from rmqsource.cli.arguments import (
     ClusterSource,
-    Flags,
-    Options,
+    GivenFlags,
+    OptionFlags,
     Since,
     Sql,
     SqlDialect,
     Tag,
     Topic,
     View,
-    client_config,
+    connection_config,
     examples,
 )
 from rmqsource.cli.output import row_writer
@@ -88,7 +88,7 @@ def send(  # noqa: PLR0913 (one parameter a flag)
         typer.Option(min=1, metavar="N", help="Deliver later: the broker's Nth delay."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="Send each body so many times.")] = 1,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    option: OptionFlags = [],  # noqa: B006 (typer copies it)
     cluster: ClusterSource,
     view: View,
 ) -> None:
@@ -158,7 +158,7 @@ def _send_all(
     from rmqsource.cli.rows.cluster_rows import tell_unknown_topics  # noqa: PLC0415
 
     writer = row_writer(view.display(), _COLUMNS)
-    with _explained(connection), ClientInstance(client_config(connection)) as client:
+    with _explained(connection), ClientInstance(connection_config(connection)) as client:
         known = client.call(client.name_server.topics())
         if content.topic not in known:
             tell_unknown_topics([content.topic], known, connection.namesrv_addr, said)
@@ -254,7 +254,7 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
         typer.Option(metavar="TIME", help="End then; messages stored later are not shown."),
     ] = None,
     limit: Annotated[Optional[int], typer.Option(min=1, help="End after so many messages.")] = None,
-    option: Options = [],  # noqa: B006 (typer copies it)
+    option: OptionFlags = [],  # noqa: B006 (typer copies it)
     *,
     cluster: ClusterSource,
     view: View,
@@ -268,7 +268,7 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
     with reporting() as said:
         clock, display = view.clock(), view.display()
         begin = clock.window(since, until)[0]
-        flags: Flags = {
+        flags: GivenFlags = {
             "topic": ("--topic", topic),
             "tags": ("--tag", tag_expression(tag)),
             "sqlFilter": ("--sql", sql),

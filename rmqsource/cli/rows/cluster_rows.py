@@ -30,7 +30,7 @@ from rmqsource.live.live_read import (
     read_ranges,
     read_request,
 )
-from rmqsource.live.live_tables import read_table
+from rmqsource.live.live_tables import read_live_table
 from rmqsource.live.queue_pulls import BadPull, frames_of_bodies
 from rmqsource.options.option_values import did_you_mean
 from rmqsource.scan.message_batches import MessageBatches
@@ -106,7 +106,7 @@ class ClusterRows(RowSource):
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
         """Return the table that the options name; see `RowSource`."""
         known = only_known(self._options, self._report)
-        parts = [] if known is None else [pa.table(batch) for batch in read_table(known)]
+        parts = [] if known is None else [pa.table(batch) for batch in read_live_table(known)]
         table = pa.table({column: pa.nulls(0) for column in columns_of(name)})
         if parts:
             table = pa.concat_tables(parts)

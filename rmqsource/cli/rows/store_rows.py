@@ -14,7 +14,7 @@ from rmqsource.cli.info import show_topics
 from rmqsource.cli.metadata import for_stores, whole_table
 from rmqsource.cli.read import read_messages, rows_of
 from rmqsource.cli.report import progress_bars
-from rmqsource.cli.row_source import FoundMessages, RowSource, follow
+from rmqsource.cli.row_source import FoundMessages, RowSource, write_new_rows
 from rmqsource.errors import DataLossError
 from rmqsource.explore.trace_events import moment
 from rmqsource.options.option_values import is_message_id
@@ -104,7 +104,7 @@ class StoreRows(RowSource):
             read = _Read(FoundMessages(writer.columns, self._report, wanted.grep), progress)
             follower = Follower(self._options, read.of, self._report.note)
             rows = follower.begin(_FOLLOWED if wanted.last is None else wanted.last)
-        follow(follower.look, rows, writer, lambda: time.sleep(_LOOK_SECONDS))
+        write_new_rows(follower.look, rows, writer, lambda: time.sleep(_LOOK_SECONDS))
 
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
         """Return a table of metadata of all stores; see `RowSource`."""

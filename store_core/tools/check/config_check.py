@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from store_core.snapshot.store_snapshot import StoreSnapshot
     from store_core.tools.check.findings import Findings
 
-    Parse = Callable[[dict[str, Any]], Any]
+    ConfigParser = Callable[[dict[str, Any]], Any]
 
 _Unread = (StoreFormatError, StorePermissionError)
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
@@ -50,12 +50,12 @@ class _SettingsFile(NamedTuple):
     """A file, what makes sense of it, what it says, and whether a broker starts without it."""
 
     name: str
-    parse: Parse
+    parse: ConfigParser
     says: str
     is_optional: bool = False
 
 
-def _table(name: str) -> Parse:
+def _table(name: str) -> ConfigParser:
     return lambda data: entries_of(data, name)
 
 
@@ -122,7 +122,7 @@ def _kind(file: _SettingsFile, backup: object) -> FindingKind:
     return FindingKind.SETTINGS_STOP if isinstance(backup, _Unread) else FindingKind.SETTINGS_OLD
 
 
-def _content(directory: StoreDirectory, path: str, parse: Parse) -> object:
+def _content(directory: StoreDirectory, path: str, parse: ConfigParser) -> object:
     """Return what a file says, None without the file, or the error that reading it ends with."""
     try:
         data = read_json_file(directory, path)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from store_core.tools.check.findings import CheckCounts, Findings
 
     Int64s = npt.NDArray[np.int64]
-    Rows = npt.NDArray[np.void]
+    EntryRows = npt.NDArray[np.void]
 
 _SHOWN = 8
 _FIELDS = ("magic", "pos", "size", "index", "term")
@@ -116,7 +116,7 @@ class EntryIndexCheck:
             self._findings.add(kind, path, examples=[str(err)])
             return SegmentList([], 0)
 
-    def check(self, headers: Rows) -> None:
+    def check(self, headers: EntryRows) -> None:
         """Look at the units of entries, ascending, whose headers fit their records."""
         if not len(self._files) or not len(headers):
             return
@@ -129,7 +129,7 @@ class EntryIndexCheck:
         self._note(FindingKind.ENTRY_INDEX, headers, units, np.flatnonzero(wrong & ~late))
         self._note(FindingKind.ENTRY_INDEX_LATE, headers, units, np.flatnonzero(wrong & late))
 
-    def _units(self, indexes: Int64s) -> Rows:
+    def _units(self, indexes: Int64s) -> EntryRows:
         """Return the unit of each entry; zeros where no file holds it."""
         size, units = DLEDGER_INDEX_UNIT.size, np.zeros(len(indexes), DLEDGER_INDEX_UNIT.dtype)
         for segment in self._files:
@@ -140,7 +140,7 @@ class EntryIndexCheck:
                 units[held] = self._read(segment, starts)
         return units
 
-    def _read(self, segment: Segment, starts: Int64s) -> Rows:
+    def _read(self, segment: Segment, starts: Int64s) -> EntryRows:
         size = DLEDGER_INDEX_UNIT.size
         try:
             with self._directory.open(segment.path) as source:
@@ -150,7 +150,7 @@ class EntryIndexCheck:
             return np.zeros(len(starts), DLEDGER_INDEX_UNIT.dtype)
         return np.ascontiguousarray(raw).view(DLEDGER_INDEX_UNIT.dtype).reshape(len(starts))
 
-    def _note(self, kind: FindingKind, headers: Rows, units: Rows, rows: Int64s) -> None:
+    def _note(self, kind: FindingKind, headers: EntryRows, units: EntryRows, rows: Int64s) -> None:
         if not len(rows):
             return
         first = int(headers["index"][rows[0]])

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from store_core.tools.check.findings import CheckCounts, Findings
     from store_core.tools.check.log_check import LogCheck
 
-    Int64s = Any
-
 _CHUNK_ENTRIES = 1 << 18
 _HASH_BITS = 31
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from store_core.tools.salvage.moved_offsets import QueueOffsets
+    from store_core.tools.salvage.moved_offsets import MovedOffsets
 
-    Queues = Mapping[tuple[str, int], QueueOffsets]
+    Queues = Mapping[tuple[str, int], MovedOffsets]
 
 _TOPICS, _GROUPS = "topics.json", "subscriptionGroup.json"
 _DATABASES = {_TOPICS: TOPICS, "consumerOffset.json": CONSUMER_OFFSETS}

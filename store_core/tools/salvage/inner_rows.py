@@ -150,7 +150,7 @@ class BatchOfInnerRows:
         return changed, too_long
 
 
-def marked_rows(frames: RecordFrames) -> list[tuple[int, bytes]]:
+def marked_properties(frames: RecordFrames) -> list[tuple[int, bytes]]:
     """Return the rows whose properties hold the mark, with these."""
     raw = gather_binary(frames.data, frames.properties_start, frames.properties_length)
     return [(row, raw[row].as_py()) for row in put_properties.marked_rows(raw).tolist()]

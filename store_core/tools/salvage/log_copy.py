@@ -23,7 +23,7 @@ from store_core.layout import (
     TRANSACTION_PREPARED_TYPE,
 )
 from store_core.queue.queue_directories import is_directory_name
-from store_core.tools.salvage.inner_rows import InnerRows, marked_rows
+from store_core.tools.salvage.inner_rows import InnerRows, marked_properties
 from store_core.tools.salvage.moved_offsets import NewQueues, RecordRuns
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class LogCopy:
 
         A record that cannot hold its new offsets is rejected, and the others are numbered anew.
         """
-        marked = marked_rows(frames)
+        marked = marked_properties(frames)
         before, light_names = self.queues.saved() if marked else {}, self._inner.light_names
         while len(frames):
             topic_of = partial(_topic_of, self._topics.names, codes)
@@ -172,7 +172,7 @@ class LogCopy:
             self._inner.light_names = light_names
             bad = {row: faulty_record(frames, row, reason) for row, reason in reasons.items()}
             frames, codes = self._without(frames, codes, bad)
-            marked = marked_rows(frames)
+            marked = marked_properties(frames)
         return frames, np.empty(0, np.int64), {}
 
     def _number(self, frames: RecordFrames, codes: npt.NDArray[np.int64], counts: Int64s) -> Int64s:

@@ -59,7 +59,7 @@ class RecordRuns:
             self.runs.append(run)
 
 
-class QueueOffsets:
+class MovedOffsets:
     """Gives the records of one queue offsets without holes.
 
     Parameters
@@ -155,7 +155,7 @@ class QueueOffsets:
             self.runs[-1] = last
 
 
-class NewQueues(dict[tuple[str, int], QueueOffsets]):
+class NewQueues(dict[tuple[str, int], MovedOffsets]):
     """Queue offsets by (topic, queue id).
 
     Attributes
@@ -168,9 +168,9 @@ class NewQueues(dict[tuple[str, int], QueueOffsets]):
 
     from_zero = True
 
-    def at(self, topic: str, queue_id: int) -> QueueOffsets:
+    def at(self, topic: str, queue_id: int) -> MovedOffsets:
         """Return a queue; it is made at the first call."""
-        return self.setdefault((topic, queue_id), QueueOffsets(from_zero=self.from_zero))
+        return self.setdefault((topic, queue_id), MovedOffsets(from_zero=self.from_zero))
 
     def saved(self) -> dict[tuple[str, int], Any]:
         """Return what `restore` takes to undo what is assigned from now on."""

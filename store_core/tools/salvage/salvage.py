@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.progress import StageProgress
-    from store_core.tools.salvage.moved_offsets import QueueOffsets
+    from store_core.tools.salvage.moved_offsets import MovedOffsets
 
     Int64s = npt.NDArray[np.int64]
 
@@ -413,7 +413,7 @@ def _put_in_place(part: Path, path: Path) -> None:
 
 
 def compacted_messages_notes(
-    snapshot: StoreSnapshot, queues: Mapping[tuple[str, int], QueueOffsets]
+    snapshot: StoreSnapshot, queues: Mapping[tuple[str, int], MovedOffsets]
 ) -> list[str]:
     """Return for a person what of the compacted logs is not in the new store."""
     only: dict[str, int] = {}

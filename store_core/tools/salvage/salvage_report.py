@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from store_core.log.log_scan import Gap
     from store_core.recovery.lost_end import LostEnd
     from store_core.tools.salvage.log_copy import CorrectedTime, FaultyRecord
-    from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets
+    from store_core.tools.salvage.moved_offsets import MovedOffsets, OffsetRun
 
 FORMAT = 1
 
@@ -40,7 +40,7 @@ class SalvageReport:
     undecodable: tuple[FaultyRecord, ...]
     corrected_times: tuple[CorrectedTime, ...]
     places: tuple[OffsetRun, ...]
-    queues: dict[tuple[str, int], QueueOffsets]
+    queues: dict[tuple[str, int], MovedOffsets]
     kept_queues: int
     notes: tuple[str, ...]
     lost_end: LostEnd | None = None
@@ -102,7 +102,7 @@ class SalvageReport:
         }
 
 
-def _queue_row(topic: str, queue_id: int, queue: QueueOffsets, most_lost: int) -> dict[str, Any]:
+def _queue_row(topic: str, queue_id: int, queue: MovedOffsets, most_lost: int) -> dict[str, Any]:
     return {
         "topic": topic,
         "queue_id": queue_id,

@@ -341,7 +341,7 @@ def test_anything_is_decoded_or_refused(data: bytes) -> None:
 
 
 def test_a_body_that_grows_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration_body, "MAX_BODY_BYTES", 1 << 20)
+    monkeypatch.setattr(registration_body, "MAX_REGISTRATION_BYTES", 1 << 20)
     with pytest.raises(RemotingFormatError, match="more than 1048576 bytes"):
         decode_registration_body(zlib.compress(bytes(10 << 20)), compressed=True)
     with pytest.raises(RemotingFormatError, match="not whole"):

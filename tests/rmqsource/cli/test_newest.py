@@ -16,7 +16,7 @@ import pytest
 
 from rmqsource.cli.output import Display, Format, row_writer
 from rmqsource.cli.read import Grep, read_messages, rows_of
-from rmqsource.cli.row_source import follow
+from rmqsource.cli.row_source import write_new_rows
 from rmqsource.cli.rows.store_rows import PLACE_COLUMNS, Follower, newest
 from rmqsource.errors import DataLossError
 from rmqsource.options.source_options import SourceOptions, options_for
@@ -172,7 +172,7 @@ def test_following_writes_as_rows_come(capsys: pytest.CaptureFixture[str]) -> No
 
     writer = row_writer(Display(Format.table), ("a",))
     with pytest.raises(KeyboardInterrupt):
-        follow(lambda: looks.pop(0), [{"a": 0}], writer, wait)
+        write_new_rows(lambda: looks.pop(0), [{"a": 0}], writer, wait)
     # A heading again only where a number would not have room.
     assert seen == [["a", "─", "0"], ["1"], [], ["a", "─" * 8, "22222222", "3"]]
 

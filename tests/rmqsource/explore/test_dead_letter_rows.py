@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, dead_letters
+from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, read_dead_letters
 from rmqsource.options.source_options import options_for
 from tests.golden_store import GoldenStore, golden
 
 
 def test_dead_letters_are_those_that_the_reader_received(cluster_golden_store: GoldenStore) -> None:
     store = cluster_golden_store
-    rows = list(dead_letters(options_for(str(store.root), store.options)))
+    rows = list(read_dead_letters(options_for(str(store.root), store.options)))
     received = [r for r in store.dump("received") if r["topic"].startswith("%DLQ%")]
     assert len(received) > 1
     assert {row["unique_key"] for row in rows} == {r["msg_id"] for r in received}
@@ -24,4 +24,4 @@ def test_dead_letters_are_those_that_the_reader_received(cluster_golden_store: G
 
 def test_none() -> None:
     store = golden("onefile-5x")
-    assert list(dead_letters(options_for(str(store.root), store.options))) == []
+    assert list(read_dead_letters(options_for(str(store.root), store.options))) == []

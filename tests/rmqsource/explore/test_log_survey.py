@@ -19,7 +19,7 @@ from rmqsource.explore.log_survey import (
     class_of,
     counted_pairs,
     quantile,
-    survey,
+    survey_log,
 )
 from rmqsource.options.source_options import options_for
 from tests.golden_store import GoldenStore, golden
@@ -36,7 +36,7 @@ PAIRS = st.lists(
 
 
 def survey_of(store: GoldenStore, **options: str) -> Survey:
-    return survey(options_for(str(store.root), {**store.options, **options}))
+    return survey_log(options_for(str(store.root), {**store.options, **options}))
 
 
 def messages_of(store: GoldenStore) -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ def test_messages_without_a_born_time_take_no_time(tmp_path: Path) -> None:
     for _ in range(3):
         store.add()
     store.add(born_timestamp=0)
-    found = survey(options_for(str(store.write())))
+    found = survey_log(options_for(str(store.write())))
     assert (found.messages, found.latency["messages"].to_pylist()) == (4, [3])
     assert found.latency["greatest"].to_pylist() == [5]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqsource.explore.message_trace import trace
+from rmqsource.explore.message_trace import trace_messages
 from rmqsource.explore.trace_events import Life, moment
 from rmqsource.options.source_options import SourceOptions, parse_options
 from tests.golden_store import GoldenStore, golden
@@ -19,7 +19,7 @@ def options_of(*stores: GoldenStore, **extra: str) -> SourceOptions:
 
 def lives_of(store: GoldenStore, ids: set[str]) -> dict[str, list[Life]]:
     lives: dict[str, list[Life]] = {}
-    for life in trace(options_of(store), ids=sorted(ids)):
+    for life in trace_messages(options_of(store), ids=sorted(ids)):
         lives.setdefault(life.unique_key or "", []).append(life)
     return lives
 
@@ -120,9 +120,9 @@ def test_a_dead_message_tells_its_whole_way(cluster_golden_store: GoldenStore) -
 
 def test_by_key_with_and_without_topic() -> None:
     store = golden("cluster-5x")
-    anywhere = trace(options_of(store), keys=["K3"])
-    narrowed = trace(options_of(store, topic="orders"), keys=["K3"])
-    scanned = trace(options_of(store, access="commitlog"), keys=["K3"])
+    anywhere = trace_messages(options_of(store), keys=["K3"])
+    narrowed = trace_messages(options_of(store, topic="orders"), keys=["K3"])
+    scanned = trace_messages(options_of(store, access="commitlog"), keys=["K3"])
     assert anywhere == scanned
     assert narrowed == [life for life in anywhere if life.topic == "orders"] != []
     assert all("K3" in life.keys for life in anywhere)
@@ -133,24 +133,24 @@ def test_by_key_finds_delayed_and_dead_copies_under_their_topic() -> None:
     dead = next(
         m for m in store.dump("messages") if "blank" not in m and m["topic"].startswith("%DLQ%")
     )
-    (life,) = trace(options_of(store, topic="jobs"), keys=[dead["properties"]["KEYS"]])
+    (life,) = trace_messages(options_of(store, topic="jobs"), keys=[dead["properties"]["KEYS"]])
     assert life.state == "dead_lettered"
 
 
 def test_by_offset_message_id_finds_the_same_life() -> None:
     store = golden("cluster-5x")
     line = next(line for line in store.dump("delayed") if not line["pending"])
-    (by_key,) = trace(options_of(store), ids=[line["uniq_key"]])
+    (by_key,) = trace_messages(options_of(store), ids=[line["uniq_key"]])
     for event in by_key.events[1:]:
-        assert trace(options_of(store), ids=[event.message_id or ""]) == [by_key]
+        assert trace_messages(options_of(store), ids=[event.message_id or ""]) == [by_key]
 
 
 def test_two_stores_are_searched() -> None:
     one, other = golden("cluster-5x"), golden("cluster-5x-ext")
     sizes = {"maxHashSlotNum": "125", "maxIndexNum": "500"}  # those of the files differ
     paths = json.dumps([str(one.root), str(other.root)])
-    both = trace(parse_options({"paths": paths, **sizes}), keys=["K3"])
-    alone = trace(options_of(one), keys=["K3"])
+    both = trace_messages(parse_options({"paths": paths, **sizes}), keys=["K3"])
+    alone = trace_messages(options_of(one), keys=["K3"])
     assert len(both) > len(alone)
     assert {life.events[-1].store for life in both} == {(str(one.root),), (str(other.root),)}
 
@@ -159,14 +159,16 @@ def test_replicas_hold_one_record(tmp_path: Path) -> None:
     store = golden("cluster-5x")
     replica = store.copy_to(tmp_path)
     paths = json.dumps([str(store.root), str(replica)])
-    both = trace(parse_options({"paths": paths, **store.options}), keys=["K3"])
-    alone = trace(options_of(store), keys=["K3"])
+    both = trace_messages(parse_options({"paths": paths, **store.options}), keys=["K3"])
+    alone = trace_messages(options_of(store), keys=["K3"])
     assert [len(life.events) for life in both] == [len(life.events) for life in alone]
     assert both[0].events[1].store == (str(store.root), str(replica))
 
 
 def test_nothing_found() -> None:
-    assert trace(options_of(golden("cluster-5x")), keys=["no such key"], ids=["none"]) == []
+    assert (
+        trace_messages(options_of(golden("cluster-5x")), keys=["no such key"], ids=["none"]) == []
+    )
 
 
 @pytest.mark.parametrize("name", ["onefile-5x", "batch-5x", "classic-5x"])
@@ -174,7 +176,7 @@ def test_stores_without_a_broker(name: str) -> None:
     store = golden(name)
     message = next(m for m in store.dump("messages") if m.get("keys"))
     word = message["keys"].split()[0]
-    lives = trace(options_of(store), keys=[word])
+    lives = trace_messages(options_of(store), keys=[word])
     assert any(word in life.keys for life in lives)
 
 
@@ -184,7 +186,7 @@ def test_unreadable_offsets_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     offsets = root / "config" / "consumerOffset.json"
     offsets.write_text("{torn")
     offsets.with_name(offsets.name + ".bak").unlink(missing_ok=True)
-    lives = trace(parse_options({"path": str(root), **store.options}), keys=["K3"])
+    lives = trace_messages(parse_options({"path": str(root), **store.options}), keys=["K3"])
     assert not any(event.passed_by for life in lives for event in life.events)
     (told,) = caplog.records
     assert f"consumer groups of {root} are not told: {offsets}" in told.getMessage()

@@ -8,7 +8,7 @@ import pytest
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqsource.live.errors import ClusterError
 from rmqsource.live.live_options import parse_live_options
-from rmqsource.live.live_tables import read_table
+from rmqsource.live.live_tables import read_live_table
 from rmqsource.metadata import read_metadata
 from rmqsource.scan.store_versions import open_snapshots
 from rmqsource.tables import LIVE_TABLES
@@ -32,7 +32,7 @@ def cluster(store):
 
 def live_rows(cluster, table, **options):
     given = parse_live_options(cluster.options(table=table, **options))
-    rows = [row for batch in read_table(given) for row in pa.table(batch).to_pylist()]
+    rows = [row for batch in read_live_table(given) for row in pa.table(batch).to_pylist()]
     assert all(list(row) == [column.name for column in LIVE_TABLES[table].columns] for row in rows)
     return rows
 

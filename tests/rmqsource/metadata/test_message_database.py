@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqsource.explore.message_trace import trace
+from rmqsource.explore.message_trace import trace_messages
 from store_core import MessageStore, MessageStoreConfig, TimerMessageStore
 from store_core.database import message_database
 from store_core.database.message_database import load_database_timers, load_open_halves
@@ -64,7 +64,7 @@ def test_timers_are_delivered_that_their_consumer_received(store: GoldenStore) -
 
 def test_a_rollback_is_in_the_life_of_its_message(store: GoldenStore) -> None:
     line = next(t for t in store.dump("transactions") if t["final_state"] == "rolled_back")
-    (life,) = trace(parsed(store.root, **store.options), ids=[line["transaction_id"]])
+    (life,) = trace_messages(parsed(store.root, **store.options), ids=[line["transaction_id"]])
     assert [event.event for event in life.events] == ["sent", "half", "rolled_back"]
     assert life.topic == line["topic"]
 

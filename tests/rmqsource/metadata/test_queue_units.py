@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 from rmqsource.metadata.queue_units import read_batch_queue
-from rmqsource.metadata.selection import QueueKey
+from rmqsource.metadata.selection import SelectedQueue
 from store_core.config.message_store_config import MessageStoreConfig
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from tests.golden_store import golden
 from tests.rmqsource.metadata.support import snapshot_of
 
-KEY = QueueKey("BatchTopic", 0, is_batch=True)
+KEY = SelectedQueue("BatchTopic", 0, is_batch=True)
 
 
 def test_units_behind_the_end_of_the_log_do_not_count() -> None:

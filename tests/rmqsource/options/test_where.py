@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rmqsource
 from rmqsource.errors import SourceOptionError
-from rmqsource.explore.message_trace import trace
+from rmqsource.explore.message_trace import trace_messages
 from rmqsource.options.source_options import parse_options
 from rmqsource.options.where import parse_where
 from rmqsource.tables import TABLES
@@ -134,7 +134,7 @@ def test_a_trace_refuses_it() -> None:
     store = golden("cluster-5x")
     options = parsed(store.root, where="topic = 'orders'", **store.options)
     with pytest.raises(SourceOptionError, match="leaves copies of a message out"):
-        trace(options, keys=["shared-key"])
+        trace_messages(options, keys=["shared-key"])
 
 
 # -- exact, on every path ------------------------------------------------------------------------

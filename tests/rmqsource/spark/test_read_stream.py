@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 import rmqsource
-from rmqsource.explore.diff_stores import diff
+from rmqsource.explore.diff_stores import compare_stores
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from rmqsource.stream.stream_lag import store_lags
 from tests.rmqsource.reading import parsed
@@ -210,5 +210,5 @@ def test_a_mirror_through_the_sink_equals_its_source(growing, stream, tmp_path, 
     for count in (0, 25, 1):
         growing.put(count)
         run()
-    found = diff(parsed(growing.root), parsed(mirror))
+    found = compare_stores(parsed(growing.root), parsed(mirror))
     assert (found.rows[:2], found.same) == ([], 56)

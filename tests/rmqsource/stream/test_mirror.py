@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rmqsource
-from rmqsource.explore.diff_stores import BY_KEY, BY_POSITION, diff
+from rmqsource.explore.diff_stores import BY_KEY, BY_POSITION, compare_stores
 from rmqsource.spark_compat import STREAM_READER_GETS_LIMITS
 from tests.rmqsource.reading import parsed
 from tests.rmqsource.stream.growing_store import GrowingStore
@@ -41,7 +41,7 @@ def writers():
 def check_same(a: Path, b: Path) -> int:
     """Check that the stores have the same messages in the same queues; return how many."""
     for by in (BY_KEY, BY_POSITION):
-        found = diff(parsed(a), parsed(b), by)
+        found = compare_stores(parsed(a), parsed(b), by)
         assert found.rows == []
         assert found.same == found.messages_a == found.messages_b
     return found.same

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from chispa import assert_df_equality
 
-from rmqsource.explore.diff_stores import diff
+from rmqsource.explore.diff_stores import compare_stores
 from rmqsource.options.source_options import parse_options
 from tests.golden_store import golden
 
@@ -76,7 +76,7 @@ def test_round_trip(
     export(before, tmp_path / "files", file_format, partitions)
     done = imported(tmp_path / "files")
     sides = [{"path": str(store.root), **store.options}, {"path": str(tmp_path / "store")}]
-    found = diff(*map(parse_options, sides), "position")
+    found = compare_stores(*map(parse_options, sides), "position")
     assert (found.rows, found.messages_a, done.skipped) == ([], done.commit.messages, 0)
     after = messages_of(tmp_path / "store").select(*KEPT)
     order = ["topic", "queue_id", "queue_offset"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core.errors import HAError
-from store_core.ha.ha_connection import LogTransfer, Progress
+from store_core.ha.ha_connection import LogTransfer, SendProgress
 from store_core.layout import TRANSFER_HEADER
 
 SEGMENT = 256
@@ -70,8 +70,8 @@ def everything():
 
 
 def send_all(transfer, allowances=None):
-    progress = Progress.SENT
-    while progress is not Progress.AT_END:
+    progress = SendProgress.SENT
+    while progress is not SendProgress.AT_END:
         progress = transfer.send(next(allowances) if allowances else sys.maxsize)
 
 
@@ -95,8 +95,8 @@ def test_the_stream_is_the_log_however_little_is_taken(
     allowances = itertools.cycle(allowances)
     for more in [*grows, 0]:
         log.replicable_offset += more
-        progress = Progress.SENT
-        while progress is not Progress.AT_END:
+        progress = SendProgress.SENT
+        while progress is not SendProgress.AT_END:
             if not transfer.is_in_frame and transfer.offset > last and next(heartbeats):
                 last = transfer.offset  # or nothing else might ever be sent
                 transfer.begin_heartbeat()
@@ -130,10 +130,10 @@ def test_an_allowance_makes_frames_shorter():
 def test_a_frame_that_was_begun_needs_no_allowance():
     taken = Socket(iter([20, 1000]))
     transfer = LogTransfer(Log(100, 256), taken, 0)
-    assert transfer.send(100) is Progress.BLOCKED
+    assert transfer.send(100) is SendProgress.BLOCKED
     assert transfer.is_in_frame
     assert transfer.offset == 8
-    assert transfer.send(0) is Progress.SENT
+    assert transfer.send(0) is SendProgress.SENT
     assert not transfer.is_in_frame
     assert [(at, len(body)) for at, body in frames(taken.taken)] == [(0, 100)]
 
@@ -142,18 +142,18 @@ def test_a_heartbeat_says_what_comes_next():
     taken = Socket(iter([3, 9, 1000, 1000]))
     transfer = LogTransfer(Log(100, 90), taken, 70)
     transfer.begin_heartbeat()
-    assert transfer.send(100) is Progress.BLOCKED
-    assert transfer.send(100) is Progress.SENT
-    assert transfer.send(100) is Progress.SENT
+    assert transfer.send(100) is SendProgress.BLOCKED
+    assert transfer.send(100) is SendProgress.SENT
+    assert transfer.send(100) is SendProgress.SENT
     transfer.begin_heartbeat()
-    assert transfer.send(100) is Progress.SENT
+    assert transfer.send(100) is SendProgress.SENT
     assert [(at, len(body)) for at, body in frames(taken.taken)] == [(70, 0), (70, 20), (90, 0)]
 
 
 def test_bytes_that_were_deleted_end_the_transfer():
     log = Log(100, 600)
     transfer = LogTransfer(log, Socket(iter([50])), 90)
-    assert transfer.send(100) is Progress.BLOCKED
+    assert transfer.send(100) is SendProgress.BLOCKED
     log.min_phy_offset = 256
     with pytest.raises(HAError, match="that at offset 128, and the log begins at 256 now"):
         transfer.send(100)
@@ -161,5 +161,5 @@ def test_bytes_that_were_deleted_end_the_transfer():
 
 def test_an_offset_that_was_deleted_before_is_only_nothing():
     transfer = LogTransfer(Log(100, 600, first=256), Socket(everything()), 90, is_below_log=True)
-    assert transfer.send(100) is Progress.AT_END
+    assert transfer.send(100) is SendProgress.AT_END
     assert not transfer.is_behind

@@ -87,9 +87,9 @@ def test_times_of_the_timer_wheel_do_not_count_beside_a_level(log):
 def test_what_is_in_the_schedule_topic_stays_as_it_is(log):
     raw = b"REAL_TOPIC\1T\2DELAY\0012\2x\1y"
     log.put_ok(SCHEDULE, queue_id=1, properties_raw=raw)
-    log.putter.put_message(Message("T", properties_raw=raw), as_given=True)
+    log.putter.put_message(Message("T", properties_raw=raw), is_raw=True)
     batch = pa.record_batch({"topic": ["T"], "body": [b"b"], "properties_raw": [raw]})
-    assert log.putter.append_batch(batch, as_given=True).rows == 1
+    assert log.putter.append_batch(batch, is_raw=True).rows == 1
     assert [record.properties_raw for record in log.records()] == [raw] * 3
     assert [record.topic_bytes for record in log.records()] == [SCHEDULE.encode(), b"T", b"T"]
 

@@ -125,9 +125,9 @@ def test_prepared_and_rollback_messages_do_not_wait(log, sys_flag):
     assert log.records()[0].topic_bytes == b"T"
 
 
-def test_messages_as_given_and_those_of_the_timer_do_not_wait(log):
+def test_raw_messages_and_those_of_the_timer_do_not_wait(log):
     message = Message("T", b"b", properties={"TIMER_DELAY_SEC": "1"})
-    assert log.putter.put_message(message, as_given=True).status is OK
+    assert log.putter.put_message(message, is_raw=True).status is OK
     log.put_ok(TIMER.decode(), properties={"TIMER_DELAY_SEC": "1"})
     assert [r.topic_bytes for r in log.records()] == [b"T", TIMER]
 

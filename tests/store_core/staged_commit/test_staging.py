@@ -17,7 +17,7 @@ from store_core.layout import SCHEDULE_TOPIC
 from store_core.staged_commit import log_tail, staged_part_writer
 from store_core.staged_commit.job import Ledger, StagedJob
 from store_core.staged_commit.log_tail import EarlySync
-from store_core.staged_commit.resolve_open_jobs import clean_staging
+from store_core.staged_commit.resolve_open_jobs import remove_staging
 from store_core.staged_commit.staging import (
     Commit,
     CrashPoints,
@@ -67,7 +67,7 @@ def test_a_link_in_place_of_the_staging_directory_is_not_followed(tmp_path, fore
     (root / "_staging").symlink_to(foreign)
     before = tree(foreign)
     with pytest.raises(StoreWriteError, match="symbolic link"):
-        clean_staging(str(root), 0, lambda: NOW_MS)
+        remove_staging(str(root), 0, lambda: NOW_MS)
     with pytest.raises(StoreWriteError, match="symbolic link"):
         make_staging(str(root))
     with pytest.raises(StoreWriteError):
@@ -91,7 +91,7 @@ def test_links_below_staging_and_other_directories_are_left_alone(tmp_path, fore
     (odd / f"part-000000-{JOB}.records").mkdir()
     before = tree(tmp_path)
     with pytest.raises(StoreWriteError, match="which no write makes"):
-        clean_staging(str(tmp_path), 0, lambda: NOW_MS)
+        remove_staging(str(tmp_path), 0, lambda: NOW_MS)
     assert tree(tmp_path) == before
     with pytest.raises(StoreWriteError):
         remove_job(str(staging / JOB))
@@ -106,7 +106,7 @@ def test_one_directory_that_stays_keeps_no_other(tmp_path):
         (staging / name / f"part-000000-{name}.records").write_bytes(b"123")
     (staging / names[2] / "letter.txt").write_bytes(b"")
     with pytest.raises(StoreWriteError, match=r"letter\.txt"):
-        clean_staging(str(tmp_path), 0, lambda: NOW_MS)
+        remove_staging(str(tmp_path), 0, lambda: NOW_MS)
     assert [path.name for path in staging.iterdir()] == [names[2]]
     assert sorted(staged_files_of(staging / names[2])) == sorted(
         ["letter.txt", f"part-000000-{names[2]}.records"]
@@ -231,7 +231,7 @@ def test_damaged_files_of_ours_are_errors_of_ours(tmp_path_factory, data):
         lambda: ledger.is_committed("app", 3),
         lambda: ledger.is_committed(None, None),
         lambda: ledger.record(COMMIT, CrashPoints(sync=False)),
-        lambda: clean_staging(str(root), 0, lambda: NOW_MS),
+        lambda: remove_staging(str(root), 0, lambda: NOW_MS),
         lambda: close_committed(opened(root), clean=True),
     ):
         try:

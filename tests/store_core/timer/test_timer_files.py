@@ -18,7 +18,7 @@ from store_core.read.timer_state import TimerProgress
 from store_core.timer.timed_rows import RollRule
 from store_core.timer.timer_files import TimerCheckpoint
 from store_core.timer.timer_log import TimerLog
-from store_core.timer.timer_wheel import Slot, TimerWheel, append_units, put_again
+from store_core.timer.timer_wheel import Slot, TimerWheel, append_units, relink_units
 from tests.store_core.crash.by_hand import nothing_forced
 from tests.store_core.timer.timed_store import (
     START_MS,
@@ -183,8 +183,8 @@ def test_units_are_put_into_slots_that_know_some(wheel, known):
     places = np.arange(3, dtype=np.int64) * 52
     units = units_of(*[START_MS + 5_000] * 3)
     if known:
-        put_again(wheel, places[:known], units[:known])
-    put_again(wheel, places, units)
+        relink_units(wheel, places[:known], units[:known])
+    relink_units(wheel, places, units)
     assert wheel.slot(START_MS + 5_000) == Slot(0, 104, 3)
 
 

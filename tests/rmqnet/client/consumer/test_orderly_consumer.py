@@ -214,7 +214,7 @@ def test_a_broker_that_does_not_lock_is_not_asked_all_the_time(
 ) -> None:
     """It was away for longer than locks are relied upon: the queue waits, and asks again later."""
     monkeypatch.setattr(consumption, "_LOCK_FAILED_MS", 200)
-    monkeypatch.setattr(process_queue, "LOCK_MAX_LIVE_MS", 30)
+    monkeypatch.setattr(process_queue, "LOCK_TRUSTED_MS", 30)
     good = broker.server.answers[RequestCode.LOCK_BATCH_MQ]
     listener = _Orderly()
     with consuming(broker, listener, orderly=True, rebalance_interval_ms=60_000) as consumer:
@@ -232,7 +232,7 @@ def test_a_broker_that_does_not_lock_is_not_asked_all_the_time(
         assert time.monotonic() - begun > 0.1
         assert listener.seen[0] == []
         broker.server.answers[RequestCode.LOCK_BATCH_MQ] = good
-        monkeypatch.setattr(process_queue, "LOCK_MAX_LIVE_MS", 30_000)
+        monkeypatch.setattr(process_queue, "LOCK_TRUSTED_MS", 30_000)
         listener.wait(1)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from store_core.tools.check.log_check import StoreTimeCheck
 from store_core.tools.salvage.log_copy import CorrectedTime, StoreTimes
-from store_core.tools.salvage.moved_offsets import OffsetRun, QueueOffsets, RecordRuns
+from store_core.tools.salvage.moved_offsets import MovedOffsets, OffsetRun, RecordRuns
 
 T = 1_700_000_000_000
 
@@ -17,7 +17,7 @@ def longs(*numbers):
 
 
 def queue(*batches):
-    offsets = QueueOffsets()
+    offsets = MovedOffsets()
     new = [offsets.assign(longs(*old), np.ones(len(old), np.int64)).tolist() for old in batches]
     return offsets, [number for part in new for number in part]
 
@@ -62,7 +62,7 @@ def test_one_damaged_offset_moves_nothing(at, wrong):
 
 
 def test_batches_take_as_many_offsets_as_they_have_messages():
-    offsets = QueueOffsets()
+    offsets = MovedOffsets()
     assert offsets.assign(longs(0, 4, 9), longs(4, 1, 2)).tolist() == [0, 4, 5]
     assert offsets.next_offset == 7
     assert offsets.runs == [OffsetRun(0, 0, 5), OffsetRun(9, 5, 2)]
