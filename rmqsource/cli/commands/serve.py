@@ -48,7 +48,7 @@ class ServeFormat(str, Enum):
 
 
 @dataclass(frozen=True)
-class Network:
+class NetworkOptions:
     """Where it listens, and who finds it how."""
 
     port: Annotated[int, typer.Option(min=0, max=_MAX_PORT, help="The broker's; 0: any.")] = 10_911
@@ -146,7 +146,7 @@ def serve(
         ServeFormat, typer.Option("--format", help="json: a line a second.")
     ] = ServeFormat.text,
     *,
-    network: Network,
+    network: NetworkOptions,
     security: Security,
     role: Role,
     source: Source,
@@ -221,7 +221,7 @@ def _check_store(options: "SourceOptions") -> None:
 
 
 def _served(
-    options: "SourceOptions", network: Network, security: Security, role: Role
+    options: "SourceOptions", network: NetworkOptions, security: Security, role: Role
 ) -> "ServedStore":
     # asyncio takes a while to load.
     from rmqnet.served_store import serve as served  # noqa: PLC0415
