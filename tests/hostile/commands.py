@@ -284,7 +284,8 @@ def _agree(case: Case) -> str:
 def _has_damaged_tags(case: Case) -> bool:
     """Return whether units have codes of other tags: a read by tag trusts them, as consumers do."""
     checked = json.loads(case.cli("check", case.root, "--format", "json", *case.config).out or "{}")
-    return any(finding["kind"] == "unit tags" for finding in checked.get("findings", ()))
+    kinds = {finding["kind"] for finding in checked.get("findings", ())}
+    return bool(kinds & {"unit tags", "unit delivery"})
 
 
 def _unlike(one: Mapping[Any, Row], other: Mapping[Any, Row], place: tuple[int, int]) -> str:

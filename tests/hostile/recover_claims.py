@@ -20,7 +20,7 @@ _UNITS = frozenset(
 )
 _ENTRIES = frozenset(("index chain", "index entry", "index time", "index behind end"))
 """Findings that take reading whole files, of the queues and of the index."""
-_TAGS = frozenset(("unit tags", "ext unit", "ext missing"))
+_TAGS = frozenset(("unit tags", "unit delivery", "ext unit", "ext missing"))
 
 
 def flushed_index(case: Case) -> dict[str, int]:
