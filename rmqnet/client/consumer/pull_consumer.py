@@ -445,8 +445,10 @@ class PullConsumer(ShuttingDown):
             self._changed.notify_all()
 
     async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        commits = (self._brokers.commit(queue, offset) for queue, offset in offsets.items())
-        await asyncio.gather(*commits)
+        # RocketMQ's brokers lose one of two that come at once and are a group's first of a topic.
+        firsts = set({(queue.broker_name, queue.topic): queue for queue in offsets}.values())
+        for queues in (firsts, offsets.keys() - firsts):
+            await asyncio.gather(*(self._brokers.commit(each, offsets[each]) for each in queues))
 
     def _check_running(self) -> None:
         if not self._is_started or self._is_shut_down:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -103,6 +104,29 @@ def test_only_what_poll_returned_is_committed(broker: ScriptedQueues) -> None:
     with pulling(broker) as consumer:
         consumer.assign([queue])
         assert _bodies(consumer, 40) == _numbers(50)[10:]
+
+
+def test_the_first_offset_of_a_topic_is_noted_before_the_others(broker: ScriptedQueues) -> None:
+    """A broker of RocketMQ that gets two at once for a group that it does not know loses one."""
+    good = broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET]
+    begun, begun_when_answered = [], []
+
+    async def slow(request: RemotingCommand) -> Any:
+        begun.append(request)
+        await asyncio.sleep(0.05)
+        begun_when_answered.append(len(begun))
+        return good(request)
+
+    broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = slow
+    queues = broker.queues("orders", 3)
+    with pulling(broker) as consumer:
+        consumer.assign(queues)
+        for queue in queues:
+            consumer.seek(queue, 0)
+        consumer.commit()
+        assert broker.committed("group", "orders") == {0: 0, 1: 0, 2: 0}
+    assert begun_when_answered[0] == 1
+    assert len(begun) == 3
 
 
 def test_seek(broker: ScriptedQueues) -> None:
