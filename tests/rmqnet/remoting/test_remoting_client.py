@@ -298,10 +298,11 @@ async def answer_once(peer):
 async def test_no_answer_in_time_is_an_error_that_names_all():
     async with ScriptedServer(answer_once) as server, Client() as client:
         assert await ask(client, server) == "0"
-        begin = time.monotonic()
+        waited = []
+        asyncio.get_running_loop().call_later(0.04, waited.append, "0.04 s")
         with pytest.raises(RemotingTimeoutError) as caught:
             await ask(client, server, timeout_s=0.05)
-        assert 0.04 < time.monotonic() - begin < 2
+        assert waited == ["0.04 s"]
         assert str(caught.value) == f"{server.address} did not answer GET_MIN_OFFSET within 0.05 s"
 
 
@@ -415,15 +416,13 @@ async def test_what_waits_fails_at_once_when_the_connection_ends():
             await peer.read()
 
     async with ScriptedServer(script) as server, Client() as client:
-        begin = time.monotonic()
-        work = [ask(client, server, n, timeout_s=9) for n in range(3)]
+        work = [ask(client, server, n, timeout_s=3600) for n in range(3)]
         for error in await asyncio.gather(*work, return_exceptions=True):
             assert isinstance(error, RemotingConnectError)
             assert str(error) == (
                 f"the connection to {server.address} ended before GET_MIN_OFFSET was answered: "
                 "the server closed it"
             )
-        assert time.monotonic() - begin < 2
 
 
 @in_loop

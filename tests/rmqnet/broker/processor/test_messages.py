@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from dataclasses import replace
@@ -28,7 +27,7 @@ from store_core import Message
 from store_core.config.config_files import SubscriptionGroupConfig
 from store_core.errors import StoreWriteError
 from store_core.layout import TRANSACTION_COMMIT_TYPE
-from store_core.services import reput_message
+from store_core.services import reput_message, service_thread
 from tests.rmqnet.broker.client_broker import FakeConnection
 from tests.rmqnet.broker.small_broker import BORN, SmallBroker, pull_header, send_header
 from tests.rmqnet.scripted_cluster import wait_until
@@ -329,22 +328,27 @@ class TestLongPolling:
         assert [m.body for m in _messages(broker, result)] == [b"new"]
 
     def test_who_waits_does_not_drive_dispatch_that_fails(self, broker, topic, monkeypatch):
-        failed = itertools.count(1)
-        fails_on_and_on = threading.Event()
+        failed, reput = [], broker.store.services.reput
 
         def fail(frames):
-            if next(failed) >= 10:
-                fails_on_and_on.set()
+            failed.append(frames)
             raise StoreWriteError("full", "index")
 
         with monkeypatch.context() as patch:
-            patch.setattr(broker.store._opened().files.index, "dispatch", fail)
+            patch.setattr(broker.store._opened().files.index, "append", fail)
+            patch.setattr(service_thread, "_REST_AFTER_ERROR_S", FOREVER_MS)
             broker.send(topic, b"new")
             assert _messages(
                 broker, broker.pull(topic, 0, 0, sys_flag=6, suspend_timeout_millis=60_000)
             )
             waiting = self._wait(broker, topic, offset=1)
-            assert not fails_on_and_on.wait(0.5)
+            wait_until(lambda: reput.is_failing, "dispatch fails")
+            for _ in range(20):
+                result = broker.pull(topic, 0, 1)
+                assert result.status is PullStatus.NO_NEW_MSG
+                wait_until(lambda: not reput._wake.is_set(), "the wake-up, if any, is taken")
+            assert len(failed) < 10
+        reput._wake.set()  # the rest after the error would be long
         assert broker.store.wait_for_dispatch(5)
         broker.send(topic, b"next")
         assert [m.body for m in _messages(broker, waiting.result(5))] == [b"next"]
