@@ -95,9 +95,9 @@ def gather_binary(
 def take_bytes(array: Array, rows: Array, most_bytes: int) -> Array:
     """Return rows of an array of bytes: at most ``most_bytes``.
 
-    Arrow's own pool gives back what was unused for 10 ms; whoever needs a MiB again every 20 ms
-    waits for the kernel to clear it each time, longer than for the copy. ``malloc`` keeps a few
-    MiB, and would give back more: that is the pool's.
+    Arrow's own pool returns memory that was unused for 10 ms, so a caller that needs a MiB every
+    20 ms waits each time for the kernel to clear it, longer than for the copy. ``malloc`` keeps a
+    few MiB; larger results come from the pool.
     """
     pool = pa.system_memory_pool() if most_bytes <= _MOST_KEPT_BYTES else None
     return pc.take(array, rows, memory_pool=pool)

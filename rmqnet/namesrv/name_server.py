@@ -183,7 +183,7 @@ class NameServer(ShuttingDown):
 
 # Source: RocketMQ ``DefaultRequestProcessor``, ``ClientRequestProcessor`` (release 5.3.3).
 class _ThisProcess:
-    """Stands where connections stand, for whoever asks without one."""
+    """Takes the place of a connection in calls that have none."""
 
     address = "this process"
     is_open = True
@@ -270,7 +270,7 @@ class NameServerProcessor(RequestProcessor):
                 "one topic"
             )
             return _failure(request, remark)
-        if not connection.is_open:  # it ended meanwhile: nobody else would notice
+        if not connection.is_open:  # it ended during the call, which nothing else would notice
             self._routes.unregister_connection(connection)
         table = None
         if self.config.return_order_topic_config_to_broker:
@@ -438,7 +438,7 @@ def _failure(request: RemotingCommand, remark: str) -> RemotingCommand:
 
 
 def _kept(request: RemotingCommand, keep: Callable[[], None]) -> RemotingCommand:
-    """Change a file; that it cannot be written is told to whoever asked."""
+    """Change a file; answer with an error where it cannot be written."""
     try:
         keep()
     except StoreWriteError as err:

@@ -1,4 +1,4 @@
-"""CRC-32 of many byte ranges at once, and the records that do not have theirs.
+"""CRC-32 of many byte ranges at once, and the records whose CRC is wrong.
 
 Source: RocketMQ ``UtilAll.crc32`` (release 5.3.3), which clears the top bit.
 

@@ -277,7 +277,7 @@ def inner_item_spans(buf: Any, start: int, end: int) -> npt.NDArray[np.int64]:
     buf
         Any buffer of bytes; ``0 <= start <= end <= len(buf)``.
     start, end
-        Where the (inflated) body lies in it, end exclusive.
+        Range of the inflated body in it, end exclusive.
 
     Returns
     -------

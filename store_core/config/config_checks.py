@@ -37,7 +37,7 @@ def camel_case(name: str) -> str:
 class Settings:
     """The key, the kind and the bounds of each field of a class, looked up once.
 
-    Fields that are neither text nor number nor bool are nobody's concern here.
+    It checks texts, numbers and bools; other fields are left as they are.
 
     Parameters
     ----------

@@ -176,7 +176,7 @@ class ClientHousekeeping:
         broker.server.on_close(self._on_close)
 
     def run_once(self) -> bool:
-        """Forget who was silent for too long; return whether there was somebody.
+        """Forget clients that were silent for too long; return whether there were any.
 
         To be called every `HOUSEKEEPING_SECONDS`.
         """

@@ -445,7 +445,8 @@ class PullConsumer(ShuttingDown):
             self._changed.notify_all()
 
     async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        # RocketMQ's brokers lose one of two that come at once and are a group's first of a topic.
+        # A RocketMQ broker can lose one of two concurrent commits when it has no offset of the
+        # group for that topic yet.
         firsts = set({(queue.broker_name, queue.topic): queue for queue in offsets}.values())
         for queues in (firsts, offsets.keys() - firsts):
             await asyncio.gather(*(self._brokers.commit(each, offsets[each]) for each in queues))

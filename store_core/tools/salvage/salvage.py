@@ -343,14 +343,14 @@ def _with_next_times(
         waiting.append(part)
         if len(times := _first_times(part)):
             known.append(times)
-            yield from _told(waiting, known, _LOOK_AHEAD)
-    yield from _told(waiting, known, 0)
+            yield from _with_known_times(waiting, known, _LOOK_AHEAD)
+    yield from _with_known_times(waiting, known, 0)
 
 
-def _told(
+def _with_known_times(
     waiting: deque[_Accepted | Gap], known: deque[Int64s], least: int
 ) -> Iterator[tuple[_Accepted | Gap, Int64s]]:
-    """Take the parts of which so many times behind them are known."""
+    """Take the parts that are followed by at least so many known times."""
     while waiting:
         own = int(len(_first_times(waiting[0])) > 0)
         behind = np.concatenate([_NONE, *list(known)[own:]])[:_LOOK_AHEAD]
