@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Callable, TypeVar
 
@@ -20,7 +21,7 @@ from rmqnet.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Collection, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Collection, Iterable
 
     from rmqnet.client.client_instance import ClientInstance
     from rmqnet.client.consumer.subscription import Subscription
@@ -45,6 +46,7 @@ class GroupBrokers:
         self._client = client
         self.group = group
         self.outages = client.outages
+        self._first_commits: dict[tuple[str, str], asyncio.Event] = {}
 
     @property
     def client_id(self) -> str:
@@ -117,7 +119,7 @@ class GroupBrokers:
         return await self._ask(queue, ask)
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
-        """Have the brokers note offsets; unless it is to wait, they do not answer."""
+        """Have the brokers note offsets; unless it is to wait, they answer a topic's first only."""
         by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
         for queue, offset in offsets.items():
             by_broker[queue.broker_name][queue] = offset
@@ -132,7 +134,8 @@ class GroupBrokers:
             offset=offset,
             timeout_s=_OFFSET_TIMEOUT_S,
         )
-        await self._ask(queue, ask)
+        async with self._after_first_commit(queue):
+            await self._ask(queue, ask)
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
         """Lock queues of one broker for this member; return those that it has now."""
@@ -157,12 +160,35 @@ class GroupBrokers:
         try:
             for queue, offset in offsets.items():
                 address = (await self.find(queue, only_this_broker=False)).address
-                await self._client.broker.update_consumer_offset(
-                    address, self.group, queue, offset, oneway=not wait
-                )
+                async with self._after_first_commit(queue) as is_first:
+                    await self._client.broker.update_consumer_offset(
+                        address, self.group, queue, offset, oneway=not (wait or is_first)
+                    )
         except (RemotingError, BrokerError, ClientError) as err:
             text = "group %s: %d offsets are not noted: %s"
             self.outages.report(logger, err, text, self.group, len(offsets), err)
+
+    @asynccontextmanager
+    async def _after_first_commit(self, queue: MessageQueue) -> AsyncIterator[bool]:
+        """Wait until a broker has noted the first offset of a topic; say whether this one is it.
+
+        RocketMQ's ``ConsumerOffsetManager`` makes a group's table of a topic without a lock, and
+        loses one of two first offsets that come at once.
+        """
+        place = queue.broker_name, queue.topic
+        first = self._first_commits.get(place)
+        if first is not None:
+            await first.wait()
+            yield False
+            return
+        self._first_commits[place] = first = asyncio.Event()
+        try:
+            yield True
+        except BaseException:
+            del self._first_commits[place]  # the next is the first
+            raise
+        finally:
+            first.set()
 
 
 async def _first_answer(addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> T:

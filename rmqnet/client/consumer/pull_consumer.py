@@ -445,11 +445,7 @@ class PullConsumer(ShuttingDown):
             self._changed.notify_all()
 
     async def _commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        # A RocketMQ broker can lose one of two concurrent commits when it has no offset of the
-        # group for that topic yet.
-        firsts = set({(queue.broker_name, queue.topic): queue for queue in offsets}.values())
-        for queues in (firsts, offsets.keys() - firsts):
-            await asyncio.gather(*(self._brokers.commit(each, offsets[each]) for each in queues))
+        await asyncio.gather(*(self._brokers.commit(*each) for each in offsets.items()))
 
     def _check_running(self) -> None:
         if not self._is_started or self._is_shut_down:

@@ -31,6 +31,14 @@ _PULL_MOST = 32
 _LOOK_S = 0.003
 
 
+class SlowCommits:
+    """How many commits of a topic had begun, in all and at each answer."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.begun_when_answered: list[int] = []
+
+
 class ScriptedQueues:
     """The broker ``broker-a`` of a scripted cluster; a test may replace any of its answers.
 
@@ -117,6 +125,20 @@ class ScriptedQueues:
     def messages(self, topic: str, queue_id: int = 0) -> list[Message]:
         """Return what a queue holds."""
         return messages_from_body(b"".join(self.records[topic, queue_id]), "test")
+
+    def slow_commits(self, topic: str) -> SlowCommits:
+        """Take time to note offsets of a topic, so that others can come meanwhile."""
+        commits = SlowCommits()
+
+        async def slow(request: RemotingCommand) -> RemotingCommand:
+            if request.ext_fields["topic"] == topic:
+                commits.begun += 1
+                await asyncio.sleep(0.05)
+                commits.begun_when_answered.append(commits.begun)
+            return self._update_offset(request)
+
+        self.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = slow
+        return commits
 
     async def _heartbeat(self, request: RemotingCommand) -> RemotingCommand:
         data = json.loads(request.body)

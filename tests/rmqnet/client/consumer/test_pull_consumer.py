@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -108,16 +107,7 @@ def test_only_what_poll_returned_is_committed(broker: ScriptedQueues) -> None:
 
 def test_the_first_offset_of_a_topic_is_noted_before_the_others(broker: ScriptedQueues) -> None:
     """A broker of RocketMQ that gets two at once for a group that it does not know loses one."""
-    good = broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET]
-    begun, begun_when_answered = [], []
-
-    async def slow(request: RemotingCommand) -> Any:
-        begun.append(request)
-        await asyncio.sleep(0.05)
-        begun_when_answered.append(len(begun))
-        return good(request)
-
-    broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = slow
+    commits = broker.slow_commits("orders")
     queues = broker.queues("orders", 3)
     with pulling(broker) as consumer:
         consumer.assign(queues)
@@ -125,8 +115,8 @@ def test_the_first_offset_of_a_topic_is_noted_before_the_others(broker: Scripted
             consumer.seek(queue, 0)
         consumer.commit()
         assert broker.committed("group", "orders") == {0: 0, 1: 0, 2: 0}
-    assert begun_when_answered[0] == 1
-    assert len(begun) == 3
+    assert commits.begun_when_answered[0] == 1
+    assert commits.begun == 3
 
 
 def test_seek(broker: ScriptedQueues) -> None:

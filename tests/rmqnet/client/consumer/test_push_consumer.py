@@ -833,6 +833,7 @@ def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQ
         wait_until(lambda: len(consumer.queues) == 9, "all queues")
         for queue in consumer.queues:
             consumer._offsets.update(queue, 1, only_forward=True)
+        consumer._client.call(consumer._offsets.persist(consumer.queues))  # else one is to be first
         waiting, all_wait = 0, asyncio.Event()
         good = broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET]
 
@@ -850,6 +851,21 @@ def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQ
         consumer.unsubscribe("many")
         wait_until(lambda: len(consumer.queues) == 3, "the queues to be given away")
     assert all_wait.is_set()
+
+
+def test_the_first_offset_of_a_topic_is_noted_before_the_others(broker: ScriptedQueues) -> None:
+    """A broker of RocketMQ that gets two at once for a group that it does not know loses one."""
+    broker.cluster.add_topic("many", queues={"broker-a": 6})
+    commits = broker.slow_commits("many")
+    with consuming(broker, Recorder()) as consumer:
+        consumer.subscribe("many")
+        wait_until(lambda: len(consumer.queues) == 9, "all queues")
+        for queue in consumer.queues:
+            consumer._offsets.update(queue, 1, only_forward=True)
+        consumer.unsubscribe("many")
+        wait_until(lambda: len(consumer.queues) == 3, "the queues to be given away")
+    assert broker.committed("group", "many") == dict.fromkeys(range(6), 1)
+    assert commits.begun_when_answered[0] == 1
 
 
 def test_consumers_that_share_a_client(broker: ScriptedQueues) -> None:
