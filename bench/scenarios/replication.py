@@ -41,7 +41,7 @@ class ReplicatedLog:
     messages: int
 
     @classmethod
-    def of(cls, root: Path, messages: int) -> ReplicatedLog:
+    def make(cls, root: Path, messages: int) -> ReplicatedLog:
         """Return that of the stores ``master`` and ``begun`` in a directory."""
         with StoreSnapshot(str(root / "master")) as found:
             return cls(root, found.max_phy_offset, messages)
@@ -227,7 +227,7 @@ def _replicated(context: Context) -> Iterator[ReplicatedLog]:
     try:
         _copy(context.root(spec), root / "master")
         begin_copy(root / "master", root / "begun")
-        yield ReplicatedLog.of(root, spec.messages)
+        yield ReplicatedLog.make(root, spec.messages)
     finally:
         shutil.rmtree(root)
 

@@ -37,7 +37,7 @@ from rmqsource.cli.check import (
 from rmqsource.cli.commands.backlog import add_group_commands, add_waiting_commands
 from rmqsource.cli.commands.explore import add_commands
 from rmqsource.cli.commands.follow import add_follow_command
-from rmqsource.cli.commands.locations import add_place_commands
+from rmqsource.cli.commands.locations import add_location_commands
 from rmqsource.cli.commands.send import add_send_command, add_tail_command
 from rmqsource.cli.commands.serve import add_serve_command
 from rmqsource.cli.commands.sink import add_sink_commands
@@ -425,7 +425,7 @@ add_group_commands(app)
 add_waiting_commands(app)
 
 
-add_place_commands(app)
+add_location_commands(app)
 
 
 add_salvage(app)

@@ -500,24 +500,11 @@ def _unquoted(text: str) -> str:
 def connection_config(connection: "ClusterConnection") -> "ClientConfig":
     """Return the settings of a client of the cluster."""
     from rmqnet.client.client_config import ClientConfig  # noqa: PLC0415 (on demand)
-    from rmqnet.remoting.acl import AclCredentials  # noqa: PLC0415
-    from rmqnet.remoting.tls import TlsConfig  # noqa: PLC0415
+    from rmqsource.live.cluster import credentials, tls_config  # noqa: PLC0415
 
-    secrets, files = connection.secrets, connection.tls
-    credentials = tls = None
-    if secrets.access_key is not None and secrets.secret_key is not None:
-        credentials = AclCredentials(secrets.access_key, secrets.secret_key, secrets.security_token)
-    if files is not None:
-        tls = TlsConfig(
-            files.ca_file,
-            files.cert_file,
-            files.key_file,
-            secrets.tls_key_password,
-            verify=files.verify,
-        )
     return ClientConfig(
         connection.namesrv_addr,
-        credentials=credentials,
-        tls=tls,
+        credentials=credentials(connection),
+        tls=tls_config(connection),
         mq_client_api_timeout_ms=connection.request_timeout_ms,
     )

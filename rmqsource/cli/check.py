@@ -41,11 +41,11 @@ def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) ->
     """Check a store, write what was found, and set the exit code."""
     with progress_bars() as bars:
         found = check_store(snapshot, bars.step)
-    if found.of(Severity.NOT_CHECKED):
+    if found.with_severity(Severity.NOT_CHECKED):
         report.end_with(NOT_DONE)
     elif not found.is_good:
         report.end_with(FOUND)
-    damage = {finding.kind for finding in found.of(Severity.DAMAGE)}
+    damage = {finding.kind for finding in found.with_severity(Severity.DAMAGE)}
     if damage:
         text = f"rocketmq-store salvage {found.store} NEW makes a new store of all that can be read"
         if damage & HINDER_RECOVERY:

@@ -87,7 +87,7 @@ class _Bar:
     def tell(self, state: FollowState) -> None:
         if self._begin is None:
             self._begin = state.max_offset
-        speed = self._rate.of(state.bytes_received) / _MB
+        speed = self._rate.take(state.bytes_received) / _MB
         self._change(
             completed=state.max_offset - self._begin,
             total=max(state.master_offset or 0, state.max_offset) - self._begin,
@@ -101,7 +101,7 @@ class Rate:
     def __init__(self) -> None:
         self._time, self._count, self._rate = time.monotonic(), 0, 0.0
 
-    def of(self, count: int) -> float:
+    def take(self, count: int) -> float:
         """Take in the count as it is now; return the rate."""
         passed = time.monotonic() - self._time
         if passed >= _RATE_SECONDS:

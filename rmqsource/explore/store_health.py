@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqsource.options.source_options import SourceOptions
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
-__all__ = ["StoreStanding", "broker_names", "lost_log", "no_log", "store_health"]
+__all__ = ["StoreHealth", "broker_names", "lost_log", "no_log", "store_health"]
 
 UNKNOWN_SEVERITY = "unknown"
 _TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
@@ -30,7 +30,7 @@ _NO_TRACE = (
 
 
 @dataclass(frozen=True)
-class StoreStanding:
+class StoreHealth:
     """What a person asks of a store before anything else.
 
     Attributes
@@ -60,16 +60,16 @@ class StoreStanding:
     disk: DiskSpace | None = None
 
 
-def store_health(options: SourceOptions) -> list[StoreStanding]:
+def store_health(options: SourceOptions) -> list[StoreHealth]:
     """Return how each store stands that the options name."""
     found = []
     for snapshot in open_snapshots(options):
         with snapshot:
-            found.append(_standing(snapshot, options))
+            found.append(_health(snapshot, options))
     return found
 
 
-def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
+def _health(snapshot: StoreSnapshot, options: SourceOptions) -> StoreHealth:
     problem = lost_log(snapshot) or no_log(snapshot)
     broker: str | None = None
     cluster: str | None = None
@@ -77,7 +77,7 @@ def _standing(snapshot: StoreSnapshot, options: SourceOptions) -> StoreStanding:
         broker, cluster = broker_names(snapshot, options)
     begin = max(snapshot.min_phy_offset, 0)
     config = snapshot.config
-    return StoreStanding(
+    return StoreHealth(
         store=snapshot.directory.uri,
         state=UNKNOWN_SEVERITY if problem else snapshot.state.value,
         problem=problem,

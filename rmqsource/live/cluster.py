@@ -45,6 +45,23 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 
 
+def credentials(connection: ClusterConnection) -> AclCredentials | None:
+    """Return whom a client says to be; None: nobody."""
+    secrets = connection.secrets
+    if secrets.access_key is None or secrets.secret_key is None:
+        return None
+    return AclCredentials(secrets.access_key, secrets.secret_key, secrets.security_token)
+
+
+def tls_config(connection: ClusterConnection) -> TlsConfig | None:
+    """Return how a client uses TLS; None: it does not."""
+    files = connection.tls
+    if files is None:
+        return None
+    password = connection.secrets.tls_key_password
+    return TlsConfig(files.ca_file, files.cert_file, files.key_file, password, verify=files.verify)
+
+
 class Cluster(ShuttingDown):
     """Connections to name servers and brokers; a context manager.
 
@@ -102,22 +119,9 @@ class Cluster(ShuttingDown):
             raise ClusterError(self.connection.namesrv_addr, str(err)) from err
 
     async def _open(self) -> None:
-        secrets, tls = self.connection.secrets, self.connection.tls
-        credentials = None
-        if secrets.access_key is not None and secrets.secret_key is not None:
-            credentials = AclCredentials(
-                secrets.access_key, secrets.secret_key, secrets.security_token
-            )
-        config = None
-        if tls is not None:
-            config = TlsConfig(
-                tls.ca_file,
-                tls.cert_file,
-                tls.key_file,
-                secrets.tls_key_password,
-                verify=tls.verify,
-            )
-        self.remoting = self._opened = RemotingClient(RemotingClientConfig(), credentials, config)
+        self.remoting = self._opened = RemotingClient(
+            RemotingClientConfig(), credentials(self.connection), tls_config(self.connection)
+        )
         servers = self.connection.namesrv_addr.split(";")
         self.name_servers = NameServerClient(self.remoting, servers, self.timeout_s)
         self.routes = RouteTable(self.name_servers)

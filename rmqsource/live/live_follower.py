@@ -75,7 +75,7 @@ class LiveFollower:
         self._silent: frozenset[LiveQueue] = frozenset()
         self._selection = live_selection(options)
         self._cluster_: Cluster | None = None
-        self._queues_: StreamQueues | None = None
+        self._queues_: QueueMembership | None = None
         self._ends: dict[LiveQueue, int] = {}
         self._target: dict[LiveQueue, int] | None = None
         self._last_batch: float | None = None
@@ -180,10 +180,10 @@ class LiveFollower:
         return self._cluster_
 
     @property
-    def _queues(self) -> StreamQueues:
+    def _queues(self) -> QueueMembership:
         if self._queues_ is None:
             predicate = from_options(self._options.reading)
-            self._queues_ = StreamQueues(self._cluster, predicate, self._clock)
+            self._queues_ = QueueMembership(self._cluster, predicate, self._clock)
         return self._queues_
 
     def _look(self, *, named: bool, whole: bool = False) -> list[SeenQueue]:
@@ -307,7 +307,7 @@ class SeenQueue(NamedTuple):
     by_slave: bool
 
 
-class StreamQueues:
+class QueueMembership:
     """Looks at the queues of the selected topics again and again."""
 
     def __init__(

@@ -147,7 +147,7 @@ def read_ranges(
 ) -> Generator[Columns, None, None]:
     """Yield batches of the asked-for columns of some ranges."""
     subscription = subscription_of(options.reading)
-    pulls = QueuePulls(cluster, subscription, options.max_messages_per_pull).of(split.ranges)
+    pulls = QueuePulls(cluster, subscription, options.max_messages_per_pull).begin(split.ranges)
     # What topics and queues are asked for is what is pulled.
     predicate = replace(
         request.predicate, topics=None, topic_pattern=None, queue_ids=None, queue_id_range=ANY

@@ -73,7 +73,7 @@ class QueuePulls:
         self._unfiltering: set[str] = set()
         self._offsets = self._bytes = 0
 
-    def of(self, ranges: Sequence[QueueSlice]) -> PullAhead[QueueSlice, list[Pulled]]:
+    def begin(self, ranges: Sequence[QueueSlice]) -> PullAhead[QueueSlice, list[Pulled]]:
         """Return the pulls of all ranges, begun; in order within a queue."""
         return PullAhead(
             self._cluster.thread,

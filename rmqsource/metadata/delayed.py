@@ -74,7 +74,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
             real_queue_id=nullable(real_queue.astype(np.int32), real_queue < 0),
             reconsume_times=batch["reconsume_times"],
             store_timestamp=batch["store_timestamp"],
-            deliver_timestamp=due.of(queue_id, queue_offset, stored),
+            deliver_timestamp=due.of_messages(queue_id, queue_offset, stored),
             state=pa.array(state.tolist(), pa.string()),
         )
 
@@ -104,7 +104,7 @@ class _DueTimes:
         self._options = options
         self._units: dict[int, tuple[Int64s, Int64s]] = {}
 
-    def of(self, queue_id: Int64s, queue_offset: Int64s, stored_ms: Int64s) -> Int64s:
+    def of_messages(self, queue_id: Int64s, queue_offset: Int64s, stored_ms: Int64s) -> Int64s:
         due = stored_ms.copy()
         for queue in np.unique(queue_id).tolist():
             rows = np.flatnonzero(queue_id == queue)

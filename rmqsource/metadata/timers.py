@@ -133,7 +133,7 @@ class _Timer:
         is_cancelled = (units.held & ~units.is_roll & by_slot) | (is_pending & by_next)
         is_rolled = units.held & units.is_roll & is_over
         if self._database is not None:
-            found = self._database.of(
+            found = self._database.compare(
                 batch["queue_offset"].to_numpy(),
                 batch["commit_log_offset"].to_numpy(),
                 out_ms,
@@ -221,7 +221,7 @@ class DatabaseStates:
         self._names = KeySet(timer_names(timers.times_ms, keys))
         self._cancelled = KeySet(cancelled)
 
-    def of(
+    def compare(
         self, queue_offset: Int64s, commit_log_offset: Int64s, out_ms: Int64s, unique_key: Array
     ) -> TimerStates:
         """Return the states of messages with these columns."""

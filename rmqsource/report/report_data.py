@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from rmqsource.explore import questions
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, read_dead_letters
 from rmqsource.explore.log_survey import Survey, survey_log
-from rmqsource.explore.store_health import StoreStanding, store_health
+from rmqsource.explore.store_health import StoreHealth, store_health
 from rmqsource.extras import notebook_package
 from rmqsource.metadata import read_metadata
 from rmqsource.options.source_options import SourceOptions
@@ -57,7 +57,7 @@ class ReportData:
     dead_letter_count: int = 0
     dead_letter_groups: dict[str, int] = field(default_factory=dict)
     newest_dead_letter_ms: int | None = None
-    standings: list[StoreStanding] = field(default_factory=list)
+    standings: list[StoreHealth] = field(default_factory=list)
     config: str | None = None
     bodies_checked: bool = False
     told: tuple[str, ...] = ()

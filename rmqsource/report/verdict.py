@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from rmqsource.explore.store_health import StoreStanding
+    from rmqsource.explore.store_health import StoreHealth
     from rmqsource.report.report_data import ReportData
 
 GOOD, LOOK, ACT = "good", "look", "act"
@@ -71,7 +71,7 @@ def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
     ]
 
 
-def _state(one: StoreStanding, findings: ReportData, several: bool) -> Judgement:
+def _state(one: StoreHealth, findings: ReportData, several: bool) -> Judgement:
     subject = _subject("State", one, several)
     if one.state == StoreState.STOPPED.value:
         return Judgement(subject, GOOD, "Stopped cleanly.")
@@ -99,7 +99,7 @@ def _state(one: StoreStanding, findings: ReportData, several: bool) -> Judgement
     )
 
 
-def _not_read(one: StoreStanding, several: bool) -> Judgement:
+def _not_read(one: StoreHealth, several: bool) -> Judgement:
     parts = " ".join(f"{text[:1].upper()}{text[1:]}." for text in one.not_read)
     return Judgement(_subject("Not read", one, several), LOOK, parts)
 
@@ -259,7 +259,7 @@ def _transactions(findings: ReportData) -> Judgement:
 
 
 def _disk(
-    one: StoreStanding, findings: ReportData, made_at_ms: int, several: bool
+    one: StoreHealth, findings: ReportData, made_at_ms: int, several: bool
 ) -> Iterator[Judgement]:
     """Yield how full the disk is and will be; nothing where no disk of this machine has the log."""
     if one.disk is None or one.disk.entire <= 0:
@@ -302,7 +302,7 @@ def _disk(
     )
 
 
-def _bytes_per_day(one: StoreStanding, made_at_ms: int) -> float | str:
+def _bytes_per_day(one: StoreHealth, made_at_ms: int) -> float | str:
     """Return what the log grows by, or why that cannot be said."""
     if one.first_ms is None:
         return "the store has no message"
@@ -316,7 +316,7 @@ def _bytes_per_day(one: StoreStanding, made_at_ms: int) -> float | str:
     return one.log_bytes * _DAY_MS / span
 
 
-def _subject(text: str, one: StoreStanding, several: bool) -> str:
+def _subject(text: str, one: StoreHealth, several: bool) -> str:
     return f"{text} of {one.store}" if several else text
 
 

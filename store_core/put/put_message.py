@@ -46,7 +46,7 @@ from store_core.put.put_properties import (
 )
 from store_core.put.put_record_batch import RecordBatchPutter
 from store_core.put.put_schedule import DELAY_MARK, TIMER_MARK, scheduled_message
-from store_core.put.record_template import draft_record, host_bytes
+from store_core.put.record_template import host_bytes, new_template
 from store_core.results import (
     AppendBatchResult,
     AppendMessageResult,
@@ -227,7 +227,7 @@ class MessagePutter:
             refusal = size_refusal(len(properties), len(message.body), self.config)
             if refusal is not None:
                 return refusal
-        record = draft_record(message, facts.encoded, properties, hosts, now)
+        record = new_template(message, facts.encoded, properties, hosts, now)
         queue, offsets = (message.topic, message.queue_id), self._offsets
         counters = offsets.batch if self._is_batch_topic(message.topic) else offsets.simple
         counted = not message.sys_flag & NOT_QUEUED_BIT
@@ -271,7 +271,7 @@ class MessagePutter:
             refusal = size_refusal(len(properties), len(message.body), self.config)
             if refusal is not None:
                 return illegal(refusal.reason) if names else refusal
-            record = draft_record(message, facts.encoded, properties, hosts, now)
+            record = new_template(message, facts.encoded, properties, hosts, now)
             refusal = light_record_refusal(len(record), self.config) if names else None
             if refusal is not None:
                 return refusal
@@ -368,7 +368,7 @@ def _append(
 ) -> AppendMessageResult:
     crc = context.config.enabled_append_prop_crc
     drafts = [
-        draft_record(message, facts.encoded, reserve_property_crc(raw) if crc else raw, own, now)
+        new_template(message, facts.encoded, reserve_property_crc(raw) if crc else raw, own, now)
         for message, raw, own in zip(messages, properties, hosts)
     ]
     records = _records(drafts, [born for born, _ in hosts], crc)

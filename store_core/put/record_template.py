@@ -78,7 +78,7 @@ def host_bytes(born: str | None, store: str | None, own: bytes) -> tuple[bytes, 
     return own if born is None else parse_host(born), own if store is None else parse_host(store)
 
 
-def draft_record(
+def new_template(
     message: Message,
     topic: TopicBytes,
     properties_raw: bytes,

@@ -102,12 +102,12 @@ class CompactionLog(Closing):
         self._paths = compacted_log_paths(directory, topic, queue_id)
         self._open = ExitStack()
         try:
-            self._settle(is_live=is_live)
+            self._look_until_whole(is_live=is_live)
         except BaseException:
             self.close()  # nobody else can: there is no object yet
             raise
 
-    def _settle(self, *, is_live: bool) -> None:
+    def _look_until_whole(self, *, is_live: bool) -> None:
         """Look at the files until they fit; what does not fit where nobody writes is damage."""
         deadline, pause = time.monotonic() + _LONGEST_WAIT_S, _FIRST_PAUSE_S
         while True:

@@ -457,10 +457,10 @@ def drop_cached_pages(directories: Iterable[str]) -> None:
     for directory in directories:
         for base, _, names in os.walk(directory):
             for name in names:
-                _read_anew(f"{base}/{name}")
+                _drop_pages_of(f"{base}/{name}")
 
 
-def _read_anew(path: str) -> None:
+def _drop_pages_of(path: str) -> None:
     try:
         fd = open_to_read(path)
     except OSError:  # whoever needs it says so

@@ -56,7 +56,7 @@ class ReadOnlyStore(StoreQueries):
         self._snapshot = self._opened()
         self._told = self._first_told(self._snapshot)
         self._rest_s, self._due = _SHORTEST_REST_S, 0.0
-        self._settle()
+        self._note_told()
 
     @property
     def directory(self) -> StoreDirectory:
@@ -102,7 +102,7 @@ class ReadOnlyStore(StoreQueries):
         except FileVanishedError:  # a segment has expired just now: the next look knows
             return False
         self._rest_s = _SHORTEST_REST_S if is_new else min(2 * self._rest_s, _LONGEST_REST_S)
-        self._settle()
+        self._note_told()
         return is_new
 
     def dispatch_soon(self) -> None:
@@ -149,7 +149,7 @@ class ReadOnlyStore(StoreQueries):
             self._on_dispatched(frames)
         return snapshot.end_offset != before.end_offset or bool(new)
 
-    def _settle(self) -> None:
+    def _note_told(self) -> None:
         """Note whether what may be there before the log grows is told already."""
         self._is_settled = self._told >= self.max_phy_offset
         self._watch.remember(self._snapshot, None)

@@ -88,7 +88,7 @@ def log(tmp_path: Path) -> ReplicatedLog:
         max_index_num=10_000,
     )
     begin_copy(tmp_path / "master", tmp_path / "begun")
-    return ReplicatedLog.of(tmp_path, MESSAGES)
+    return ReplicatedLog.make(tmp_path, MESSAGES)
 
 
 def side(command: str, *arguments: object) -> SideProcess:

@@ -55,7 +55,7 @@ _SEGMENTS = Shape(
 _PLAN = Shape(columns_of("plan"))
 
 
-def add_place_commands(app: typer.Typer) -> None:
+def add_location_commands(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command(epilog=examples("queues /data/store --topic orders"))(queues)
     app.command(

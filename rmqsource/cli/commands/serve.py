@@ -355,8 +355,11 @@ class Rates:
 
     def text(self, state: "ServedState") -> str:
         """Take in a state; return its line."""
-        came = self._messages_in.of(state.messages_in), self._bytes_in.of(state.bytes_in)
-        left = self._messages_out.of(state.messages_out), self._bytes_out.of(state.bytes_out)
+        came = self._messages_in.take(state.messages_in), self._bytes_in.take(state.bytes_in)
+        left = (
+            self._messages_out.take(state.messages_out),
+            self._bytes_out.take(state.bytes_out),
+        )
         return (
             f"in {_flow(*came)}, out {_flow(*left)}, {state.connections:,} connections, "
             f"{state.held_pulls:,} pulls wait"

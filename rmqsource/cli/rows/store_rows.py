@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Callable
@@ -70,7 +71,7 @@ class StoreRows(RowSource):
     ) -> Generator[Row, None, None]:
         """Yield messages, oldest first, by id or newest first; see `RowSource`."""
         del limit
-        read = _Read(found, progress).of
+        read = partial(_read, found, progress)
         if wanted.last is not None:
             yield from newest(self._options, wanted.last, read)
         elif wanted.ids:
@@ -101,8 +102,9 @@ class StoreRows(RowSource):
         """Write the newest messages, oldest first, and then what comes; see `RowSource`."""
         self._report.tell_missing(self._options)
         with progress_bars() as progress:
-            read = _Read(FoundMessages(writer.columns, self._report, wanted.grep), progress)
-            follower = Follower(self._options, read.of, self._report.note)
+            found = FoundMessages(writer.columns, self._report, wanted.grep)
+            read = partial(_read, found, progress)
+            follower = Follower(self._options, read, self._report.note)
             rows = follower.begin(_FOLLOWED if wanted.last is None else wanted.last)
         write_new_rows(follower.look, rows, writer, lambda: time.sleep(_LOOK_SECONDS))
 
@@ -121,16 +123,9 @@ class StoreRows(RowSource):
         self._report.tell_missing(self._options, seen=topics)
 
 
-class _Read:
-    """Reads the messages that options select."""
-
-    def __init__(self, found: FoundMessages, progress: ProgressBars) -> None:
-        self._found, self._progress = found, progress
-
-    def of(self, options: SourceOptions) -> Rows:
-        """Yield what the options select."""
-        batches = read_messages(options, self._found.columns, self._progress.splits)
-        return self._found.rows(batches)
+def _read(found: FoundMessages, progress: ProgressBars, options: SourceOptions) -> Rows:
+    """Yield the messages that options select."""
+    return found.rows(read_messages(options, found.columns, progress.splits))
 
 
 def reads_of_id(text: str, options: SourceOptions) -> list[tuple[str, SourceOptions]]:

@@ -204,7 +204,7 @@ class CheckReport:
     counts: CheckCounts
     findings: tuple[Finding, ...]
 
-    def of(self, severity: Severity) -> tuple[Finding, ...]:
+    def with_severity(self, severity: Severity) -> tuple[Finding, ...]:
         """Return the findings of one severity."""
         return tuple(finding for finding in self.findings if finding.severity is severity)
 
@@ -216,13 +216,14 @@ class CheckReport:
             (Severity.REPAIRABLE, Verdict.NEEDS_REPAIR),
             (Severity.NOT_CHECKED, Verdict.NOT_CHECKED),
         )
-        return next((verdict for bad, verdict in verdicts if self.of(bad)), Verdict.GOOD)
+        return next((verdict for bad, verdict in verdicts if self.with_severity(bad)), Verdict.GOOD)
 
     @property
     def verdict_text(self) -> str:
         """The verdict, and how many findings it rests on."""
         damage, repairable, unchecked = (
-            len(self.of(s)) for s in (Severity.DAMAGE, Severity.REPAIRABLE, Severity.NOT_CHECKED)
+            len(self.with_severity(s))
+            for s in (Severity.DAMAGE, Severity.REPAIRABLE, Severity.NOT_CHECKED)
         )
         left = f"; {unchecked} parts were not checked" if unchecked else ""
         if damage:
@@ -231,7 +232,7 @@ class CheckReport:
         if repairable:
             return f"needs repair: {repairable} findings{left}"
         if unchecked:
-            kinds = {f.kind for f in self.of(Severity.NOT_CHECKED)}
+            kinds = {f.kind for f in self.with_severity(Severity.NOT_CHECKED)}
             because = ", ".join(sorted(kind.label for kind in kinds))
             return f"not checked: {because}"
         return "good"

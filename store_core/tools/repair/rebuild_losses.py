@@ -56,7 +56,7 @@ def rebuild_losses(
     keys = {*view.queue_paths, *view.batch_queue_paths, *result.moved_from, *result.earlier}
     found = {}
     for key in sorted(keys):
-        lost, moved = comparison.of(key, result.moved_from.get(key))
+        lost, moved = comparison.lost_and_moved(key, result.moved_from.get(key))
         found[key] = QueueLoss(lost, max(result.earlier.get(key, 0) - lost, 0), moved)
     return {key: loss for key, loss in found.items() if loss != QueueLoss()}
 
@@ -73,7 +73,7 @@ class _Comparison:
             key: BATCH_CONSUME_QUEUE.segments(directory, path, None) for key, path in batch
         }
 
-    def of(self, key: QueueKey, moved_from: int | None) -> tuple[int, int]:
+    def lost_and_moved(self, key: QueueKey, moved_from: int | None) -> tuple[int, int]:
         """Return how many messages a queue loses, and how many are moved."""
         new = self._new.get(key)
         moved = 0 if new is None or moved_from is None else new.end_of_units() - moved_from

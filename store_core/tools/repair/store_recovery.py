@@ -59,7 +59,7 @@ class RecoveryResult:
     index_reason: str = ""
     index_from_offset: int = 0
     queues_not_mended: tuple[QueueKey, ...] = ()
-    files_not_mended: tuple[Unmended, ...] = ()
+    files_not_mended: tuple[UnrepairedFile, ...] = ()
 
 
 def recover_store(
@@ -190,7 +190,7 @@ def _result(
     found: LogRecovery,
     files: IndexFileSet | None,
     queues: tuple[QueueKey, ...],
-    unmended: tuple[Unmended, ...],
+    unmended: tuple[UnrepairedFile, ...],
 ) -> RecoveryResult:
     if files is None:
         return RecoveryResult(
@@ -206,7 +206,7 @@ def _result(
 
 
 @dataclass(frozen=True)
-class Unmended:
+class UnrepairedFile:
     """A file that is not as it has to be, what is wrong, and what to do."""
 
     path: str
@@ -216,7 +216,7 @@ class Unmended:
 
 def unrepaired_findings(
     root: str, config: MessageStoreConfig, found: LogRecovery, dropped: Collection[str] = ()
-) -> tuple[Unmended, ...]:
+) -> tuple[UnrepairedFile, ...]:
     """Return what ``check`` will say of files that need not be read for it."""
     findings = Findings()
     with StoreSnapshot(root, config, found.log_end) as view:
@@ -228,7 +228,7 @@ def unrepaired_findings(
                     findings.add(FindingKind.INDEX_UNUSABLE, path, examples=[reason])
             _check_index_headers(view, findings, dropped)
     return tuple(
-        Unmended(one.place, f"{one.kind.label}: {'; '.join(one.examples)}", one.advice)
+        UnrepairedFile(one.place, f"{one.kind.label}: {'; '.join(one.examples)}", one.advice)
         for one in findings.sorted()
         if one.severity in _LOST
     )

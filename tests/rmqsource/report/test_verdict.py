@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 import pytest
 
-from rmqsource.explore.store_health import StoreStanding, store_health
+from rmqsource.explore.store_health import StoreHealth, store_health
 from rmqsource.options.source_options import options_for
 from rmqsource.report.report_data import ReportData, collect
 from rmqsource.report.verdict import ACT, GOOD, LOOK, Judgement, verdict
@@ -40,9 +40,9 @@ def healthy() -> ReportData:
     )
 
 
-def standing(**changes: Any) -> StoreStanding:
+def standing(**changes: Any) -> StoreHealth:
     """Return a store of four days, 10 GB each, on a disk with much room."""
-    known = StoreStanding(
+    known = StoreHealth(
         "/data/store",
         "stopped cleanly",
         broker="broker-a",

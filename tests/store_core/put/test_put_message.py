@@ -15,7 +15,7 @@ from store_core.codec.message_codec import (
     verify_property_crc,
 )
 from store_core.message import Message
-from store_core.put.record_template import draft_record, topic_bytes
+from store_core.put.record_template import new_template, topic_bytes
 from store_core.results import PutMessageStatus
 from tests.store_core.putting import HOST, Log, queue_offsets_in_order
 
@@ -294,7 +294,7 @@ def test_a_draft_is_what_the_general_encoder_makes(topic, body, properties, ints
         "prepared_transaction_offset": prepared_transaction_offset,
     }
     message = Message("other", body, born_timestamp=born_timestamp, **fields)
-    assert draft_record(message, topic_bytes(topic), properties, hosts, now) == encode_message(
+    assert new_template(message, topic_bytes(topic), properties, hosts, now) == encode_message(
         topic=topic,
         body=body,
         properties_raw=properties,
@@ -310,13 +310,13 @@ def test_a_draft_is_what_the_general_encoder_makes(topic, body, properties, ints
 
 def test_the_version_goes_by_bytes_not_characters():
     topic = "ü" * 64  # 128 bytes, 64 characters
-    draft = draft_record(Message(topic), topic_bytes(topic.encode()), b"", NO_HOSTS, 0)
+    draft = new_template(Message(topic), topic_bytes(topic.encode()), b"", NO_HOSTS, 0)
     assert decode_message(draft, 0, 0, "").topic_bytes.decode() == topic
     assert draft[4:8].hex() == "daa320ab"
 
 
 def test_numbers_that_do_not_fit_and_hosts_of_other_lengths():
     with pytest.raises(struct.error):
-        draft_record(Message("t", queue_id=1 << 31), topic_bytes(b"t"), b"", NO_HOSTS, 0)
+        new_template(Message("t", queue_id=1 << 31), topic_bytes(b"t"), b"", NO_HOSTS, 0)
     with pytest.raises(KeyError):
-        draft_record(Message("t"), topic_bytes(b"t"), b"", (bytes(7), bytes(8)), 0)
+        new_template(Message("t"), topic_bytes(b"t"), b"", (bytes(7), bytes(8)), 0)

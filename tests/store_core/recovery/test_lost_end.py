@@ -106,12 +106,14 @@ def test_a_clean_store_without_its_end_is_recovered_with_a_flag_only(tmp_path, l
     with StoreSnapshot(root, config) as view:
         report = check_store(view)
         assert view.evident_lost_end == view.lost_end
-    (finding,) = report.of(Severity.DAMAGE)
+    (finding,) = report.with_severity(Severity.DAMAGE)
     lost = 200 - report.counts.records
     assert lost > 0
     assert (finding.kind.name, finding.count) == ("LOG_END_LOST", lost)
     assert f"messages lost, by their queues: {lost}" in report.verdict_text
-    assert not report.of(Severity.REPAIRABLE)  # no repair that would erase the proof is advised
+    assert not report.with_severity(
+        Severity.REPAIRABLE
+    )  # no repair that would erase the proof is advised
     for refuse in (
         lambda: MessageStore(config).load(),
         lambda: recover_store(str(root), config, clock=lambda: NOW_MS),

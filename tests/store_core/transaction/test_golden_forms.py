@@ -28,7 +28,7 @@ from store_core.files.store_directory import StoreDirectory
 from store_core.layout import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store_core.message import message_from_record
 from store_core.put.put_properties import property_string
-from store_core.put.record_template import draft_record, host_bytes, topic_bytes
+from store_core.put.record_template import host_bytes, new_template, topic_bytes
 from store_core.services.environment import Environment
 from store_core.topics import CHECK_TIMES, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from store_core.transaction.open_halves import find_open_halves, read_ops
@@ -184,7 +184,7 @@ def stored_bytes(form: Message, like: StoredRecord) -> bytes:
     """Return the record that a message becomes at the place and the time of another record."""
     raw = property_string(form)
     hosts = host_bytes(form.born_host, form.store_host, like.store_host)
-    draft = draft_record(form, topic_bytes(form.topic.encode()), raw, hosts, like.born_timestamp)
+    draft = new_template(form, topic_bytes(form.topic.encode()), raw, hosts, like.born_timestamp)
     patch_record(draft, like.queue_offset, like.commit_log_offset, like.store_timestamp)
     return bytes(draft)
 

@@ -164,7 +164,7 @@ def test_torn_store_names_the_damage_and_what_was_lost() -> None:
     store = golden("torn-5x")
     report = checked(store.root, store.config_properties)
     assert kinds(report) == {"LOG_GAP": 1, "LOG_TAIL": 1}
-    gap, tail = report.of(Severity.DAMAGE)
+    gap, tail = report.with_severity(Severity.DAMAGE)
     torn = store.config["torn"]
     assert gap.commit_log_offset == 222710
     assert gap.byte_count + tail.byte_count == report.counts.lost_bytes == 502, torn
@@ -176,9 +176,11 @@ def test_torn_store_names_the_damage_and_what_was_lost() -> None:
 def test_recovered_stores_have_no_damage(name: str) -> None:
     store = golden(name, recovered=True)
     report = checked(store.root, store.config_properties)
-    assert report.of(Severity.DAMAGE) == ()
+    assert report.with_severity(Severity.DAMAGE) == ()
     expected = {"torn-5x": {"UNIT_BEHIND_END"}, "crashed-551": {"NOT_FOUND_BY_KEY"}}
-    assert {f.kind.name for f in report.of(Severity.REPAIRABLE)} == expected.get(name, set())
+    assert {f.kind.name for f in report.with_severity(Severity.REPAIRABLE)} == expected.get(
+        name, set()
+    )
     if name == "crashed-551":  # its recovery begins later, and leaves a hole in the index
         return
     double = next(f for f in report.findings if f.kind.name == "INDEX_DOUBLE")

@@ -296,7 +296,7 @@ def test_killed_with_extension_units_never_mixes_old_and_new(
         if not _killed(lambda r: queues(r, config), root, monkeypatch, step, "exchange"):
             break
         report = checked(root, source.config_properties)
-        assert report.of(Severity.DAMAGE) == ()
+        assert report.with_severity(Severity.DAMAGE) == ()
         # Without extension units every filter lets all pass; wrong ones would hide messages.
         assert all_kinds(report) <= {"EXT_MISSING"}
         queues(root, config)
