@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to `make test-full`: those that take long, or are many of a kind.
 
-A test is marked `full` where it stands in one of the files below, uses Spark and is none of the
-walks, or takes a golden store that is not one of the six of the fast tier.
+A test is marked `full` where it stands in one of the files below and is not kept, uses Spark and is
+none of the walks, or takes a golden store that is not one of the six of the fast tier.
 """
 
 from __future__ import annotations
@@ -64,6 +64,23 @@ FILES = (
 """Files and folders that start processes, kill them, or go through hundreds of cases: each takes
 more than seven seconds."""
 
+KEPT = frozenset(
+    {
+        "tests/rmqsource/cli/test_explore.py::test_diff_says_by_its_code_whether_messages_differ",
+        "tests/rmqsource/cli/test_explore.py::test_export_checks_before_spark_starts",
+        "tests/rmqsource/cli/test_filters.py::test_what_rocketmq_ignores_of_a_filter_is_told",
+        "tests/rmqsource/cli/test_follow.py::test_a_whole_copy_is_made_and_read",
+        "tests/rmqsource/cli/test_follow.py::test_json_lines_tell_how_far_it_is",
+        "tests/rmqsource/cli/test_incident.py::test_delayed_and_overdue",
+        "tests/rmqsource/cli/test_incident.py::test_segments",
+        "tests/rmqsource/cli/test_send_tail_cluster.py::TestSend",
+        "tests/rmqsource/cli/test_tables.py::test_columns_are_chosen",
+        "tests/rmqsource/cli/test_tables.py::test_wide_is_what_a_pipe_gets",
+        "tests/rmqsource/test_bounded_memory.py::test_the_limit_is_an_option_that_the_error_names",
+    }
+)
+"""Tests of those files that the fast tier keeps: each is alone in touching a command or option."""
+
 WALKS = frozenset(
     {
         "test_read.py::test_golden_messages[cluster-5x]",
@@ -97,8 +114,14 @@ GOLDEN = frozenset({"onefile-5x", "classic-4x", "batch-5x", "ext-5x", "cluster-5
 def mark(item: pytest.Item, golden_names: frozenset[str]) -> None:
     """Mark a test `full` if `make test` leaves it out."""
     place = item.nodeid
-    if place.startswith(FILES) or _is_more_spark(item) or _is_more_golden(item, golden_names):
+    is_left_out = place.startswith(FILES) and not _is_kept(place)
+    if is_left_out or _is_more_spark(item) or _is_more_golden(item, golden_names):
         item.add_marker(pytest.mark.full)
+
+
+def _is_kept(place: str) -> bool:
+    name = place.partition("[")[0]
+    return name in KEPT or name.rpartition("::")[0] in KEPT
 
 
 def _is_more_spark(item: pytest.Item) -> bool:

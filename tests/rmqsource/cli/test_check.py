@@ -20,6 +20,7 @@ pytest.importorskip("typer")
 
 from rmqsource.cli.check import FINDING_COLUMNS
 from rmqsource.cli.report import ProgressBars
+from store_core.layout import HEADER_IPV4
 from store_core.state.store_lock import StoreLock
 
 
@@ -148,6 +149,28 @@ def test_rebuilds_of_a_damaged_log(run: Run, tmp_path: Path) -> None:
     index = run("rebuild-index", str(root), *sizes(store))
     assert index.code == 1
     assert "not in the result" in index.err
+
+
+def test_a_rebuild_that_loses_messages_is_refused_without_its_flag(
+    run: Run, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    root = store.write()
+    last = store.records[-1].commit_log_offset
+    with store.segment_path(last).open("r+b") as file:
+        file.seek(last % store.segment_bytes + HEADER_IPV4.at("sys_flag"))
+        file.write((4).to_bytes(4, "big"))  # prepared: of no queue
+    options = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
+    planned = run("rebuild-queues", root, "--dry-run", *options)
+    assert "it would be refused without --accept-lost" in planned.err
+    refused = run("rebuild-queues", root, *options)
+    assert refused.code == 1
+    assert "1 messages that are in the log would be in no queue" in refused.err
+    assert "--accept-lost" in refused.err
+    done = run("rebuild-queues", root, "--accept-lost", *options)
+    assert done.code == 1
+    assert "what consumers lose, by queue: TopicA/1: 1 lost" in done.err
+    assert "not queued" in run("check", root, *options).out
 
 
 @pytest.mark.parametrize("command", ["recover", "rebuild-index", "rebuild-queues"])

@@ -70,6 +70,8 @@ def test_what_was_abandoned_is_deleted(run, tmp_path):
     for path in (Path(part.directory), *Path(part.directory).iterdir()):
         os.utime(path, (1, 1))
     assert run("clean-staging", tmp_path / "new")[0] == 2
+    years = ("--older-than", 100 * 366 * 24)
+    assert run("clean-staging", tmp_path, *years) == (0, "", "nothing to delete\n")
     code, _, said = run("clean-staging", tmp_path)
     assert code == 0
     assert said.startswith(f"deleted {part.directory}: ")

@@ -6,7 +6,10 @@ import pickle
 
 import pytest
 
+from rmqnet.remoting.acl import AclCredentials
+from rmqnet.remoting.tls import TlsConfig
 from rmqsource.errors import SourceOptionError
+from rmqsource.live.cluster import credentials, tls_config
 from rmqsource.live.live_options import (
     EVERYTHING,
     LIVE_OPTION_TABLE,
@@ -80,6 +83,17 @@ def test_refused_for_streams(more, message):
 def test_addresses_are_normalised():
     options = parse_live_options({**GIVEN, "namesrvAddr": "h1:9876, [::1]:1;h1:9876"})
     assert options.connection.namesrv_addr == "h1:9876;[::1]:1"
+
+
+@pytest.mark.parametrize("parse", [parse_live_options, parse_live_sink_options])
+def test_how_a_client_uses_the_network(parse):
+    given = {"useTLS": "true", "tlsCaFile": "/ca", "tlsCertFile": "/crt", "tlsVerify": "false"}
+    connection = parse({**GIVEN, **SECRETS, **given, "requestTimeout": "1500ms"}).connection
+    assert connection.request_timeout_ms == 1500
+    assert tls_config(connection) == TlsConfig("/ca", "/crt", "/key.pem", "hidden-4", verify=False)
+    assert credentials(connection) == AclCredentials("AKIA-hidden-1", "hidden-2", "hidden-3")
+    plain = parse(GIVEN).connection
+    assert (tls_config(plain), credentials(plain)) == (None, None)
 
 
 @pytest.mark.parametrize("parse", [parse_live_options, parse_live_sink_options])

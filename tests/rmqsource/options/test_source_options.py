@@ -231,6 +231,7 @@ def test_sizes_of_the_store():
     options = parse(
         config="/etc/broker.conf",
         MAPPEDFILESIZECOMMITLOG="64k",
+        mappedFileSizeConsumeQueueExt="4k",
         maxIndexNum="400",
         messageDelayLevel="1s 5m 2h",
         storePathCommitLog="log1, log2",
@@ -238,6 +239,7 @@ def test_sizes_of_the_store():
     assert options.config == "/etc/broker.conf"
     assert options.store_config == (
         ("mappedFileSizeCommitLog", 65536),
+        ("mappedFileSizeConsumeQueueExt", 4096),
         ("maxIndexNum", 400),
         ("messageDelayLevel", "1s 5m 2h"),
         ("storePathCommitLog", "log1,log2"),

@@ -228,6 +228,12 @@ def test_large_bodies_are_compressed(options, bits):
     assert inflate(records[1].body, records[1].sys_flag) == large
 
 
+def test_how_large_a_body_is_that_is_compressed_can_be_set():
+    bodies = [b"a" * 99, b"a" * 100]
+    records = convert(batch_of(topic=["A"] * 2, body=bodies), compressBodyOver="100")
+    assert [r.sys_flag for r in records] == [0, 1]
+
+
 def test_bodies_can_stay_as_they_are():
     large = b"abc " * 2000
     records = convert(batch_of(topic=["A"], body=[large]), compression="none")
