@@ -358,10 +358,9 @@ class TestFailures:
     def test_the_time_is_for_all_tries(self, pair, producer):
         hold = Hold()
         pair[0].before = pair[1].before = hold
-        begin = time.monotonic()
         with pytest.raises(SendTimeoutError, match="did not answer SEND_MESSAGE_V2 within") as late:
             producer.send(order(), timeout_s=0.3)
-        assert 0.25 < time.monotonic() - begin < 2
+        assert sum(len(broker.server.asked(310)) for broker in pair) == 1
         assert isinstance(late.value, RemotingTimeoutError)
         with pytest.raises(SendTimeoutError):
             producer.send_async(order(), timeout_s=0.2).result()
