@@ -16,7 +16,7 @@ row  stopped  what is found                                                     
 5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
 6    either   no readable record follows                                          damage, no loss
 7    either   the next two readable records are older than the one before (not    the end
-              row 8), or the only one is
+              row 8; not after a crash that left units of some), or the only one is
 8    cleanly  the checkpoint does not call the record before dispatched last,     damage
               but the last that follows; or all that follow are dispatched
 9    cleanly  what follows was never dispatched                                   the end
@@ -135,6 +135,13 @@ class _Following:
         return self._found.last_timestamp == logics or self._found.is_dispatched
 
     @property
+    def crashed_dispatched(self) -> bool:
+        """The store crashed, and units refer to some: what is wrong may be the time before them."""
+        if self._evidence.stopped_cleanly:
+            return False
+        return self._found.has_dispatched and not self._found.is_replaced
+
+    @property
     def was_never_dispatched(self) -> bool:
         """Some were never dispatched, and none was that comes after those.
 
@@ -166,13 +173,24 @@ class _Found:
         self.last_timestamp = 0
         self.is_replaced = False
         self._run_end, self._last_known = start, last_known
-        self._lacks = self._lacks_in_run = self._is_newer = False
-        self._dispatched = self._contradicted = False
+        self._last_times: list[int] = []
+        self._queued = 0
+        self._lacks = self._lacks_in_run = False
+        self.has_dispatched = self._contradicted = False
 
     @property
     def is_dispatched(self) -> bool:
         """Return whether units refer to records, and none is known to lack one."""
-        return self._dispatched and not self._lacks
+        return self.has_dispatched and not self._lacks
+
+    @property
+    def _is_newer(self) -> bool:
+        """The last two records of the run are newer than the last dispatch, or the only one is.
+
+        No checksum covers a time: that of one of several makes no old cut of what was damaged.
+        """
+        is_enough = len(self._last_times) == min(self._queued, 2)
+        return is_enough and 0 < self._last_known < min(self._last_times, default=0)
 
     @property
     def is_cut(self) -> bool:
@@ -180,7 +198,7 @@ class _Found:
         if self.is_replaced or self._is_newer:
             return True
         # Their queue may have lost its end since, where all are of the time of the last dispatch.
-        is_tie = self._dispatched and self.last_timestamp == self._last_known
+        is_tie = self.has_dispatched and self.last_timestamp == self._last_known
         return self._lacks_in_run and not self._contradicted and not is_tie
 
     def add(self, frames: RecordFrames, states: npt.NDArray[np.int8]) -> None:
@@ -194,12 +212,11 @@ class _Found:
         if not self._lacks and first < len(states):
             self._lacks_in_run = bool(is_run[first])
         self._lacks |= len(lacking) > 0
-        self._dispatched |= len(dispatched) > 0
+        self.has_dispatched |= len(dispatched) > 0
         self.is_replaced |= bool((is_run & (states == REPLACED)).any())
         queued = states != NO_UNIT
-        if self._last_known:
-            newer = is_run & queued & (times > self._last_known)
-            self._is_newer |= bool(newer.any())
+        self._last_times = [*self._last_times, *times[is_run & queued][-2:].tolist()][-2:]
+        self._queued += int(queued.sum())
         if queued.any():
             self.last_timestamp = int(times[queued][-1])
 
@@ -232,7 +249,7 @@ def reason_for_end(
     if after < 0:
         return None
     if failure.last_start >= 0 and _begins_before(log, after, failure.last_timestamp):
-        return OLDER
+        return None if following.crashed_dispatched else OLDER
     return NEVER_DISPATCHED if following.was_never_dispatched else None
 
 

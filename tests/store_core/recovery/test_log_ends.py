@@ -224,16 +224,36 @@ def test_only_what_was_neither_flushed_nor_dispatched_is_a_tail(tmp_path, units,
     assert (done.log_end, done.loss, len(list(Path(done.kept_at).iterdir()))) == (at, loss, 1)
 
 
-@pytest.mark.parametrize("said", [1, -1, START_MS - 1])
-def test_one_wrong_time_makes_no_old_cut_of_damage(tmp_path, said):
+@pytest.mark.parametrize("number", [3, 4, 6, 7, 11])
+@pytest.mark.parametrize("said", [1, -1, START_MS - 1, START_MS + 11, 1 << 62])
+def test_one_wrong_time_makes_no_old_cut_of_damage(tmp_path, said, number):
     factory, at = crashed(tmp_path, units=12, flushed=12)
-    record = factory.records[6]
+    record = factory.records[number]
     with factory.segment_path(record.commit_log_offset).open("r+b") as file:
         file.seek(record.commit_log_offset + HEADER_IPV4.at("store_timestamp"))
         file.write(said.to_bytes(8, "big", signed=True))
     with pytest.raises(LogDamageError, match=r"6 readable records.*--cut"):
         recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
     assert plan_recovery(str(tmp_path), SMALL).log.log_end == at
+
+
+@pytest.mark.parametrize("said", [START_MS + 1, 1 << 62, START_MS - 1, 1, -1])
+def test_one_wrong_time_makes_none_where_all_records_are_of_the_last_dispatch(tmp_path, said):
+    """Damage in a busy log: the checkpoint's time is that of the record before, and of the last."""
+    factory = StoreFactory(tmp_path, segment_bytes=1 << 14, step_ms=0)
+    for number in range(RECORDS):
+        factory.add(queue_id=number % 2)
+    whole, bad = bytes(factory.data), RECORDS // 2
+    starts = [record.commit_log_offset for record in factory.records]
+    for wrong in {*range(bad - 2, RECORDS)} - {bad}:
+        factory.data[:] = whole
+        factory.data[starts[bad] + 4] ^= 0xFF
+        at = starts[wrong] + HEADER_IPV4.at("store_timestamp")
+        factory.data[at : at + 8] = said.to_bytes(8, "big", signed=True)
+        root = factory.write()
+        assert reading(root)[:2] == (starts[:bad] + starts[bad + 1 :], 1), wrong
+        planned = plan_recovery(str(root), SMALL).log
+        assert (planned.log_end, planned.loss) == (starts[bad], Loss.MESSAGES), wrong
 
 
 def test_what_was_refused_once_is_refused_again(tmp_path):
