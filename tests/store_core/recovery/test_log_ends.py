@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from store_core import MessageStore, MessageStoreConfig
 from store_core.commit_job import close_committed, open_for_commit
@@ -254,6 +256,26 @@ def test_one_wrong_time_makes_none_where_all_records_are_of_the_last_dispatch(tm
         assert reading(root)[:2] == (starts[:bad] + starts[bad + 1 :], 1), wrong
         planned = plan_recovery(str(root), SMALL).log
         assert (planned.log_end, planned.loss) == (starts[bad], Loss.MESSAGES), wrong
+
+
+@pytest.mark.parametrize("abort", [None, b"1"])
+@pytest.mark.parametrize("step_ms", [0, 1000])
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_field_of_another_record_makes_a_cut_of_damage(tmp_path, abort, step_ms, data):
+    """Any bit of a header, but the first twelve bytes, which say that there is a record."""
+    root = tmp_path / "store"
+    shutil.rmtree(root, ignore_errors=True)
+    factory = StoreFactory(root, step_ms=step_ms)
+    for number in range(12):
+        factory.add(queue_id=number % 2)
+    starts = [record.commit_log_offset for record in factory.records]
+    factory.data[starts[5] + 4] ^= 0xFF
+    number = data.draw(st.sampled_from([3, 4, 6, 7, 11]), "record")
+    byte = data.draw(st.integers(12, HEADER_IPV4.size - 1), "byte")
+    factory.data[starts[number] + byte] ^= 1 << data.draw(st.integers(0, 7), "bit")
+    planned = plan_recovery(str(factory.write(abort=abort)), SMALL).log
+    assert planned.loss is Loss.MESSAGES
 
 
 def test_what_was_refused_once_is_refused_again(tmp_path):
