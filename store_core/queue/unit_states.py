@@ -288,10 +288,18 @@ class _SimpleStates:
             missing = int(wanted[0]) - last.queue_offset - 1
             self._is_whole = bool(is_next[0]) and missing <= self._lost
         if self._is_whole:
-            states[is_next] = LACKING
+            states[is_next & ~self._has_bytes(wanted)] = LACKING
         if self._is_replaced(rows, first, last):
             states[0] = REPLACED
         return states
+
+    def _has_bytes(self, numbers: Int64s) -> npt.NDArray[np.bool_]:
+        """Return where the unit of a queue offset would be, and other bytes are: a damaged one."""
+        begin = max(int(numbers.min()), self._behind.first)
+        stop = min(int(numbers.max()) + 1, self._units.stored_end())
+        units = self._units.read_units(begin, stop)
+        places = begin + np.flatnonzero(units != np.zeros((), units.dtype))
+        return np.isin(numbers, places)
 
     def _held(self, rows: DispatchRequests, found: Int64s, row: int) -> _LastUnit:
         """Return the unit that refers to a row as the last one."""

@@ -278,6 +278,22 @@ def test_no_field_of_another_record_makes_a_cut_of_damage(tmp_path, abort, step_
     assert planned.loss is Loss.MESSAGES
 
 
+@pytest.mark.parametrize("byte", [0, 7, 8, 11])
+def test_a_damaged_unit_is_not_taken_for_none(tmp_path, byte):
+    """Of the last record, behind a damaged one of the same millisecond."""
+    factory = StoreFactory(tmp_path, step_ms=0)
+    for number in range(12):
+        factory.add(queue_id=number % 2)
+    bad = factory.records[10].commit_log_offset
+    factory.data[bad + 4] ^= 0xFF
+    path = factory.write() / "consumequeue/TopicA/1" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[CQ_UNIT.size * 5 + byte] ^= 0x80
+    path.write_bytes(data)
+    planned = plan_recovery(str(tmp_path), SMALL).log
+    assert (planned.log_end, planned.loss, planned.records_behind) == (bad, Loss.MESSAGES, 1)
+
+
 def test_what_was_refused_once_is_refused_again(tmp_path):
     """Queues made anew up to the damage would tell that what follows was never dispatched."""
     factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
