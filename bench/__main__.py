@@ -27,7 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = options.resume or options.json or options.work / "results" / f"{stamp}.json"
     results = read_results(path) if options.resume else Results(machine_facts(), options.quick)
-    context = Context(options.work, options.quick)
+    write_json(path, results)
+    context = Context(options.work, results.quick)
     try:
         for letter in (one for one in letters if one not in results.scenarios):
             start = time.perf_counter()
@@ -45,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     facts = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     sys.stdout.write(f"\n{as_table(results.figures)}\n\n{facts}\n{path}\n")
     missed = any(figure.meets(figure.must) is False for figure in results.figures)
-    return 1 if missed and not options.quick else 0
+    return 1 if missed and not results.quick else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         "--resume",
         type=Path,
         metavar="JSON",
-        help="go on with an interrupted run: its scenarios are not run again",
+        help="go on with an interrupted run, quick or not: its scenarios are not run again",
     )
     return parser
 

@@ -65,24 +65,31 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on(tmp_path, capsys, monkeyp
     asked = []
 
     def scenario(letter, *, ends):
-        def run(_context):
-            asked.append(letter)
+        def run(context):
+            asked.append((letter, context.quick))
             if not ends.pop(0):
                 raise KeyboardInterrupt
             return [rate(1, 1)]
 
         return run
 
-    scenarios = {"a": scenario("a", ends=[True]), "b": scenario("b", ends=[False, True])}
+    scenarios = {
+        "a": scenario("a", ends=[False, True]),
+        "b": scenario("b", ends=[False, True]),
+    }
     monkeypatch.setattr(bench, "SCENARIOS", scenarios)
     path = tmp_path / "rows.json"
     assert bench.main(["--work", str(tmp_path), "--json", str(path), "--quick"]) == 130
+    assert read_results(path).scenarios == []
+    again = ["--work", str(tmp_path), "--resume", str(path)]
+    capsys.readouterr()
+    assert bench.main(again) == 130
     told = capsys.readouterr()
     assert "a scan" in told.out
     assert f"--resume {path}" in told.err
     assert read_results(path).scenarios == ["a"]
-    assert bench.main(["--work", str(tmp_path), "--resume", str(path)]) == 0
-    assert asked == ["a", "b", "b"]
+    assert bench.main(again) == 0
+    assert asked == [(letter, True) for letter in "aabb"]
     assert read_results(path).scenarios == ["a", "b"]
     assert len(read_results(path).figures) == 2
 
