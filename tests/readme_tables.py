@@ -20,7 +20,8 @@ from rmqsource.tables import LIVE_TABLES, TABLES, Table
 
 README = Path(__file__).parent.parent / "README.md"
 DOCS = README.parent / "docs"
-PAGES = (README, *sorted(DOCS.glob("*.md")))
+CONTRIBUTING = README.with_name("CONTRIBUTING.md")
+PAGES = (README, CONTRIBUTING, *sorted(DOCS.rglob("*.md")))
 
 
 def columns_section() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.house.counts import (
     read_modules,
     single_importers,
 )
-from tests.house.ways import Tracer, loaded_by_task
+from tests.house.ways import ACTS, Tracer, files_entered, loaded_by_task
 
 FILES = {
     "store_core/__init__.py": "",
@@ -103,6 +104,15 @@ def test_the_tree_keeps_its_limits():
         assert counts.lists[f"public {what} with two meanings"] == []
     assert len(counts.lists["a store"]) <= 9
     assert len(counts.lists["a queue"]) <= 12
+
+
+@pytest.mark.full
+def test_the_ways_are_as_long_as_the_page_says():
+    """Its rows are the acts, in their order."""
+    page = (ROOT / "docs/developers/house.md").read_text("utf-8")
+    table = page.partition("| files entered, before | now |")[2].partition("\n\n")[0]
+    told = [int(now) for now in re.findall(r"\| (\d+) \|$", table, re.MULTILINE)]
+    assert told == [len(files_entered(name)) for name in ACTS]
 
 
 def test_a_task_of_spark_loads_few_modules():
