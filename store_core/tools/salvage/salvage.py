@@ -47,6 +47,7 @@ from store_core.log.commit_log_appender import CommitLogAppender
 from store_core.log.log_scan import Gap
 from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
+from store_core.recovery.recovery_plan import records_behind
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.state.checkpoint import CheckpointFile
 from store_core.state.store_lock import LOCK_TEXT
@@ -282,6 +283,13 @@ class _Salvage:
             self._notes.append(
                 f"{copy.light_names} times records name light queues, which nothing shows that the "
                 "broker had on: none was made. If it had, give its configuration (enableLmq)"
+            )
+        behind = records_behind(self._snapshot.log, self._snapshot.end_offset).records
+        if behind:
+            self._notes.append(
+                f"{behind} readable records after offset {self._snapshot.end_offset} are not taken "
+                f"over, as the log ends there ({self._snapshot.end_reason}): keep the old store if "
+                "they matter"
             )
         directory = self._snapshot.directory
         names = {

@@ -76,6 +76,19 @@ def test_of_a_good_store_the_new_log_has_the_same_bytes(name, recovered, tmp_pat
     check(tmp_path / "new", salvaged_config(config))
 
 
+def test_readable_records_that_an_old_cut_left_are_told(tmp_path):
+    told = {}
+    for name, recovered in (("torn-5x", True), ("classic-4x", False)):
+        store = golden(name, recovered)
+        config = MessageStoreConfig.from_properties(store.config_properties)
+        notes = salvaged(store.root, tmp_path / name, config).notes
+        told[name] = [note for note in notes if "readable records after offset" in note]
+    (note,) = told.pop("torn-5x")
+    assert note.startswith("32 readable records after offset 222710 are not taken over")
+    assert "the record that the checkpoint confirms as the last" in note
+    assert told == {"classic-4x": []}
+
+
 def test_every_golden_store_gives_a_sound_one(tmp_path):
     for name in GOLDEN_NAMES:
         store = golden(name)
