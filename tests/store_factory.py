@@ -108,6 +108,10 @@ class StoreFactory:
         """Append bytes that are no record."""
         self.data += data
 
+    def set_back(self, milliseconds: int) -> None:
+        """Set the clock of the messages that follow back."""
+        self._clock_ms -= milliseconds
+
     def roll(self) -> None:
         """Close the segment with a blank record."""
         left = self.left_in_segment

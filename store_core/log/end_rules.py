@@ -16,9 +16,10 @@ row  stopped  what is found                                                     
 5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
 6    either   no readable record follows                                          damage, no loss
 7    either   the next two readable records are older than the one before (not    the end
-              row 8; not after a crash that left units of some), or the only one is
+              row 8; not after a crash that left units of some, or where the
+              checkpoint calls one of them flushed), or the only one is
 8    cleanly  the checkpoint does not call the record before dispatched last,     damage
-              but the last that follows; or all that follow are dispatched
+              but one that follows; or all that follow are dispatched
 9    cleanly  what follows was never dispatched                                   the end
 10   crashed  nothing that follows was flushed or dispatched                      a crash's tail
 11   either   anything else                                                       damage
@@ -98,11 +99,14 @@ class CutEvidence(Protocol):
         The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
     logics_msg_timestamp
         The checkpoint's: store time of the record that was dispatched last; 0 or None = not known.
+    physic_msg_timestamp
+        The checkpoint's: store time up to which the log was flushed; 0 or None = not known.
     """
 
     stopped_cleanly: bool
     confirm_phy_offset: int | None
     logics_msg_timestamp: int | None
+    physic_msg_timestamp: int | None
 
     def unit_states(self, offset: int, gap_bytes: int) -> UnitStates:
         """Return what the queues know of the records after a gap of the log."""
@@ -132,14 +136,20 @@ class _Following:
             return False
         if logics <= 0 or logics == self._failure.last_timestamp or self._found.is_replaced:
             return False
-        return self._found.last_timestamp == logics or self._found.is_dispatched
+        found = self._found
+        return found.last_timestamp == logics or found.has_last or found.is_dispatched
 
     @property
     def crashed_dispatched(self) -> bool:
-        """The store crashed, and units refer to some: what is wrong may be the time before them."""
+        """The store crashed, and units refer to some: what is wrong may be the time before them.
+
+        Or the checkpoint calls one of them flushed last, and the clock was set back before them.
+        """
         if self._evidence.stopped_cleanly:
             return False
-        return self._found.has_dispatched and not self._found.is_replaced
+        physic, found = self._evidence.physic_msg_timestamp or 0, self._found
+        is_flushed = 0 < physic < self._failure.last_timestamp and found.has_flushed
+        return (found.has_dispatched or is_flushed) and not found.is_replaced
 
     @property
     def was_never_dispatched(self) -> bool:
@@ -159,17 +169,25 @@ class _Following:
         logics = self._evidence.logics_msg_timestamp or 0
         last_known = logics if logics == self._failure.last_timestamp else 0
         segment = self._log.segments.find(self._after)
-        found = _Found(self._after, last_known, segment.header_bytes if segment else 0)
+        noted = (logics, self._evidence.physic_msg_timestamp or 0)
+        found = _Found(self._after, last_known, segment.header_bytes if segment else 0, noted)
         for frames in scan_frames(self._log, self._after, stop, on_gap=skip_gap):
             found.add(frames, states.states_of(frames))
         return found
 
 
 class _Found:
-    """What is known of the following records; ``last_known`` is the time of the last dispatch."""
+    """What is known of the following records; ``last_known`` is the time of the last dispatch.
 
-    def __init__(self, start: int, last_known: int, header_bytes: int) -> None:
-        self._header_bytes = header_bytes
+    ``noted``: the times of the checkpoint, of the last dispatch and the last flush. What an older
+    cut left may follow the record that they are of (``has_last``, ``has_flushed``).
+    """
+
+    def __init__(
+        self, start: int, last_known: int, header_bytes: int, noted: tuple[int, int]
+    ) -> None:
+        self._header_bytes, self._noted = header_bytes, noted
+        self.has_last = self.has_flushed = False
         self.last_timestamp = 0
         self.is_replaced = False
         self._run_end, self._last_known = start, last_known
@@ -213,6 +231,8 @@ class _Found:
             self._lacks_in_run = bool(is_run[first])
         self._lacks |= len(lacking) > 0
         self.has_dispatched |= len(dispatched) > 0
+        self.has_last |= bool((times[dispatched] == self._noted[0]).any())
+        self.has_flushed |= bool((times == self._noted[1]).any())
         self.is_replaced |= bool((is_run & (states == REPLACED)).any())
         queued = states != NO_UNIT
         self._last_times = [*self._last_times, *times[is_run & queued][-2:].tolist()][-2:]

@@ -566,6 +566,7 @@ class _Evidence:
         if store.dledger_directories:  # a DLedger log never sets it
             self.confirm_phy_offset = None
         self.logics_msg_timestamp = checkpoint.logics_msg_timestamp if checkpoint else None
+        self.physic_msg_timestamp = checkpoint.physic_msg_timestamp if checkpoint else None
         self.never_recovered = self.confirm_phy_offset == 0 and written_by_5x(store.directory)
         self.never_recovered |= bool(store.dledger_directories)  # nothing committed is ever cut
         self._last: tuple[int, int] | None = None

@@ -299,6 +299,7 @@ class NoEvidence:
     stopped_cleanly: bool = True
     confirm_phy_offset: int | None = None
     logics_msg_timestamp: int | None = None
+    physic_msg_timestamp: int | None = None
     never_recovered: bool = False
 
     def unit_states(self, offset, gap_bytes):

@@ -294,6 +294,50 @@ def test_a_damaged_unit_is_not_taken_for_none(tmp_path, byte):
     assert (planned.log_end, planned.loss, planned.records_behind) == (bad, Loss.MESSAGES, 1)
 
 
+@pytest.mark.parametrize(("bad", "set_back_ms"), [(6, 60_000), (3, 0)])
+def test_what_an_old_cut_left_makes_no_cut_of_damage(tmp_path, bad, set_back_ms):
+    """Damage where the clock was set back, or right after the record that recovery accepted last.
+
+    What the cut left follows the last record of the log, which the checkpoint calls dispatched.
+    """
+    factory = StoreFactory(tmp_path)
+    for number in range(16):
+        factory.add(dispatched=number < 3, queue_offset=number)
+    cut = factory.records[3].commit_log_offset
+    stale = factory.data[cut:]
+    stale[4] ^= 0xFF
+    del factory.data[cut:], factory.records[3:]
+    for number in range(3, 9):
+        if number == 6:
+            factory.set_back(set_back_ms)
+        factory.add(body=b"other sizes", queue_offset=number)
+    factory.data += stale[factory.end_offset - cut :]
+    starts = [record.commit_log_offset for record in factory.records]
+    factory.data[starts[bad] + 4] ^= 0xFF
+    root = factory.write(confirm_phy_offset=0 if set_back_ms else starts[2])
+    assert reading(root)[0] == starts[:bad] + starts[bad + 1 :]
+    planned = plan_recovery(str(root), SMALL).log
+    assert (planned.log_end, planned.loss) == (starts[bad], Loss.MESSAGES)
+
+
+def test_a_clock_that_was_set_back_before_a_crash_makes_no_cut_of_what_was_flushed(tmp_path):
+    factory = StoreFactory(tmp_path)
+    for number in range(12):
+        if number == 6:
+            factory.set_back(60_000)
+        factory.add(dispatched=number < 6, queue_offset=number)
+    bad = factory.records[6].commit_log_offset
+    factory.data[bad + 4] ^= 0xFF
+    root = factory.write(abort=b"1")
+    times = [record.store_timestamp for record in factory.records]
+    point = CHECKPOINT.struct.pack(times[11], times[5], 0, 0, 0, 0)
+    (root / "checkpoint").write_bytes(point.ljust(4096, b"\0"))
+    planned = plan_recovery(str(root), SMALL).log
+    assert (planned.log_end, planned.loss, planned.records_behind) == (bad, Loss.MESSAGES, 5)
+    with pytest.raises(LogDamageError, match=r"5 readable records.*--cut"):
+        recover_store(str(root), SMALL, clock=lambda: NOW_MS)
+
+
 def test_what_was_refused_once_is_refused_again(tmp_path):
     """Queues made anew up to the damage would tell that what follows was never dispatched."""
     factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
