@@ -250,6 +250,8 @@ class _Salvage:
             if part.frames is not None:
                 copy.append(part.frames, part.topic_codes, next_times)
             self._tell("log", part.last - begin, total)
+        if log.last is None and snapshot.log.segments:  # queues that had messages need a log
+            log.writable_file(begin)
         self._tell("log", total, total)
         return gaps
 

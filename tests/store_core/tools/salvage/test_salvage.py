@@ -20,7 +20,9 @@ from store_core.layout import (
     INNER_BATCH_FLAG,
     NEED_UNWRAP_FLAG,
 )
+from store_core.recovery.recovery_plan import Loss
 from store_core.snapshot.store_snapshot import StoreSnapshot
+from store_core.tools.repair.store_recovery import plan_recovery
 from store_core.tools.salvage import report_path
 from store_core.tools.salvage.salvage import SalvageOptions, salvage_store
 from store_core.tools.salvage.salvage_report import SalvageReport
@@ -46,7 +48,7 @@ from tests.store_core.tools.salvage.damage import (
     records_of,
     salvaged_config,
 )
-from tests.store_factory import small_store
+from tests.store_factory import StoreFactory, small_store
 
 CONFIG = MessageStoreConfig(max_hash_slot_num=8, max_index_num=64)
 
@@ -87,6 +89,16 @@ def test_readable_records_that_an_old_cut_left_are_told(tmp_path):
     assert note.startswith("32 readable records after offset 222710 are not taken over")
     assert "the record that the checkpoint confirms as the last" in note
     assert told == {"classic-4x": []}
+
+
+def test_a_log_without_records_whose_queues_expired_gives_a_sound_store(tmp_path):
+    factory = StoreFactory(tmp_path / "old", first_offset=4096)
+    factory.queues["A", 0] = [(3000 + 100 * number, 100, 0) for number in range(3)]
+    report = salvaged(factory.write(), tmp_path / "new")
+    assert (report.records, report.kept_queues) == (0, 1)
+    planned = plan_recovery(str(tmp_path / "new"), CONFIG)
+    assert (planned.log.log_end, planned.log.loss) == (4096, Loss.NOTHING)
+    check(tmp_path / "new", salvaged_config(CONFIG))
 
 
 def test_every_golden_store_gives_a_sound_one(tmp_path):
