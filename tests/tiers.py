@@ -1,7 +1,7 @@
 """Which tests `make test` leaves to `make test-full`: those that take long, or are many of a kind.
 
-A test is marked `full` where it stands in one of the files below and is not kept, uses Spark and is
-none of the walks, or takes a golden store that is not one of the six of the fast tier.
+A test is marked `full` if it is in one of the files below and not in `KEPT`, if it uses Spark and
+is not one of the walks, or if it takes a golden store that is not one of the six of the fast tier.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ KEPT = frozenset(
         "tests/rmqsource/test_bounded_memory.py::test_the_limit_is_an_option_that_the_error_names",
     }
 )
-"""Tests of those files that the fast tier keeps: each is alone in touching a command or option."""
+"""Tests of those files that the fast tier keeps: no other fast test uses their option."""
 
 WALKS = frozenset(
     {

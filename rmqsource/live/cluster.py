@@ -46,7 +46,7 @@ _LONGEST_PAUSE_S = 5.0
 
 
 def credentials(connection: ClusterConnection) -> AclCredentials | None:
-    """Return whom a client says to be; None: nobody."""
+    """Return the ACL account of a client; None if it has none."""
     secrets = connection.secrets
     if secrets.access_key is None or secrets.secret_key is None:
         return None
@@ -54,7 +54,7 @@ def credentials(connection: ClusterConnection) -> AclCredentials | None:
 
 
 def tls_config(connection: ClusterConnection) -> TlsConfig | None:
-    """Return how a client uses TLS; None: it does not."""
+    """Return a client's TLS settings; None if it does not use TLS."""
     files = connection.tls
     if files is None:
         return None

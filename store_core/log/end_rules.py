@@ -141,9 +141,9 @@ class _Following:
 
     @property
     def crashed_dispatched(self) -> bool:
-        """The store crashed, and units refer to some: what is wrong may be the time before them.
+        """The store crashed after some were dispatched, or flushed as the checkpoint says.
 
-        Or the checkpoint calls one of them flushed last, and the clock was set back before them.
+        Then the time of the record before may be wrong, or the clock was set back.
         """
         if self._evidence.stopped_cleanly:
             return False
@@ -179,8 +179,8 @@ class _Following:
 class _Found:
     """What is known of the following records; ``last_known`` is the time of the last dispatch.
 
-    ``noted``: the times of the checkpoint, of the last dispatch and the last flush. What an older
-    cut left may follow the record that they are of (``has_last``, ``has_flushed``).
+    ``noted`` has the checkpoint's times of the last dispatch and the last flush. All records are
+    compared with them (``has_last``, ``has_flushed``): the last ones may be left by an older cut.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class _Found:
     def _is_newer(self) -> bool:
         """The last two records of the run are newer than the last dispatch, or the only one is.
 
-        No checksum covers a time: that of one of several makes no old cut of what was damaged.
+        No checksum covers a time, so one wrong time among several does not turn damage into a cut.
         """
         is_enough = len(self._last_times) == min(self._queued, 2)
         return is_enough and 0 < self._last_known < min(self._last_times, default=0)

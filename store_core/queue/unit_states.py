@@ -294,7 +294,7 @@ class _SimpleStates:
         return states
 
     def _has_bytes(self, numbers: Int64s) -> npt.NDArray[np.bool_]:
-        """Return where the unit of a queue offset would be, and other bytes are: a damaged one."""
+        """Return for which queue offsets the files have a unit, even a damaged one."""
         begin = max(int(numbers.min()), self._behind.first)
         stop = min(int(numbers.max()) + 1, self._units.stored_end())
         units = self._units.read_units(begin, stop)

@@ -170,10 +170,10 @@ class GroupBrokers:
 
     @asynccontextmanager
     async def _after_first_commit(self, queue: MessageQueue) -> AsyncIterator[bool]:
-        """Wait until a broker has noted the first offset of a topic; say whether this one is it.
+        """Wait until a broker has noted the first offset of a topic; yield whether this is it.
 
-        RocketMQ's ``ConsumerOffsetManager`` makes a group's table of a topic without a lock, and
-        loses one of two first offsets that come at once.
+        RocketMQ's ``ConsumerOffsetManager`` creates a group's table for a topic without a lock, and
+        can lose an offset if the first two arrive concurrently.
         """
         place = queue.broker_name, queue.topic
         first = self._first_commits.get(place)

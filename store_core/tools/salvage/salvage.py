@@ -250,7 +250,7 @@ class _Salvage:
             if part.frames is not None:
                 copy.append(part.frames, part.topic_codes, next_times)
             self._tell("log", part.last - begin, total)
-        if log.last is None and snapshot.log.segments:  # queues that had messages need a log
+        if log.last is None and snapshot.log.segments:  # kept queues need a segment
             log.writable_file(begin)
         self._tell("log", total, total)
         return gaps
@@ -289,9 +289,9 @@ class _Salvage:
         behind = records_behind(self._snapshot.log, self._snapshot.end_offset).records
         if behind:
             self._notes.append(
-                f"{behind} readable records after offset {self._snapshot.end_offset} are not taken "
-                f"over, as the log ends there ({self._snapshot.end_reason}): keep the old store if "
-                "they matter"
+                f"{behind} readable records after offset {self._snapshot.end_offset} are not "
+                f"copied, because the log ends there ({self._snapshot.end_reason}): keep the old "
+                "store if you need them"
             )
         directory = self._snapshot.directory
         names = {

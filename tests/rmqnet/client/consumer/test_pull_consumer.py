@@ -106,7 +106,7 @@ def test_only_what_poll_returned_is_committed(broker: ScriptedQueues) -> None:
 
 
 def test_the_first_offset_of_a_topic_is_noted_before_the_others(broker: ScriptedQueues) -> None:
-    """A broker of RocketMQ that gets two at once for a group that it does not know loses one."""
+    """A RocketMQ broker can lose one of two concurrent offsets of a group that is new to it."""
     commits = broker.slow_commits("orders")
     queues = broker.queues("orders", 3)
     with pulling(broker) as consumer:

@@ -854,7 +854,7 @@ def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQ
 
 
 def test_the_first_offset_of_a_topic_is_noted_before_the_others(broker: ScriptedQueues) -> None:
-    """A broker of RocketMQ that gets two at once for a group that it does not know loses one."""
+    """A RocketMQ broker can lose one of two concurrent offsets of a group that is new to it."""
     broker.cluster.add_topic("many", queues={"broker-a": 6})
     commits = broker.slow_commits("many")
     with consuming(broker, Recorder()) as consumer:

@@ -86,7 +86,7 @@ def test_readable_records_that_an_old_cut_left_are_told(tmp_path):
         notes = salvaged(store.root, tmp_path / name, config).notes
         told[name] = [note for note in notes if "readable records after offset" in note]
     (note,) = told.pop("torn-5x")
-    assert note.startswith("32 readable records after offset 222710 are not taken over")
+    assert note.startswith("32 readable records after offset 222710 are not copied")
     assert "the record that the checkpoint confirms as the last" in note
     assert told == {"classic-4x": []}
 
