@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, Protocol
 
 import numpy as np
 
-from store_core.errors import StoreConfigError
+from store_core.errors import StoreConfigError, StoreError
 from store_core.files.mapped_file_queue import MappedFileQueue
 from store_core.files.segment_list import Segment, SegmentList, list_segments
 from store_core.files.store_directory import StoreDirectory
@@ -45,6 +47,7 @@ _STOP_BYTES = 64 << 10
 """Bisection inside a segment ends here: reading that much costs less than another probe."""
 _PROBE_BYTES = 8 << 20
 """A probe gives up here: a blank record can fill a segment, and no answer is needed for proof."""
+_NEAREST_BYTES, _FARTHEST_BYTES, _STEP = 1 << 6, 4 << 30, 17 / 16
 DEFAULT_SEGMENT_BYTES = 1 << 30
 _OPEN_SEGMENTS = 16
 _RECORD_GUESS_BYTES = 1 << 12
@@ -169,7 +172,47 @@ def narrow_by_time(
     return start, max(start, stop)
 
 
-def begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
+def last_begun_by(log: ReadableLog, end_offset: int, time_ms: int) -> int:
+    """Return the start of the last segment that was begun by a time; of the first if none was.
+
+    Nor is there a later record before it, as far as `_first_later` sees: the clock may have been
+    set back since.
+    """
+    segments = [s for s in log.segments if s.from_offset < end_offset]
+    first = segments[0].from_offset if segments else 0
+    begun = (s.from_offset for s in reversed(segments) if _begins_by(log, s, end_offset, time_ms))
+    start = next(begun, first)
+    later = _first_later(log, start, time_ms)
+    return start if later is None else next((at for at in begun if at <= later), first)
+
+
+def _first_later(log: ReadableLog, offset: int, time_ms: int) -> int | None:
+    """Return a record before an offset that is of a later time; the first one of those looked at.
+
+    Looks ever farther back, each time a sixteenth more. What a broker has not flushed yet is not
+    much older than the last flush; where the clock was set back amid that, what is later than the
+    flush is a good part of all that lies after it, however much was written a minute.
+    """
+    farthest = min(offset - max(log.min_offset, 0), _FARTHEST_BYTES)
+    steps = int(math.log(max(farthest / _NEAREST_BYTES, 1), _STEP)) + 1
+    distances = {int(_NEAREST_BYTES * _STEP**step) for step in range(steps)}
+    places = sorted(offset - distance for distance in distances if distance <= farthest)
+    log.fetch_ahead(places)
+    for segment in log.segments:
+        base, stop = segment.from_offset, segment.from_offset + log.segments.file_size
+        inside = [place - base for place in places if base <= place < stop]
+        if not inside:
+            continue
+        with suppress(StoreError):  # who needs what lies there will say so
+            records = log.records(segment, offset)
+            for position in inside:
+                at = records.find(position, position + _PROBE_BYTES)
+                if at >= 0 and records.store_timestamp(at) > time_ms:
+                    return base + at
+    return None
+
+
+def _begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
     """Return whether a segment was begun by a time, as its first two records say."""
     time = log.first_store_timestamp(segment, end_offset)
     if time is None or time > time_ms:

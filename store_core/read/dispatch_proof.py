@@ -15,7 +15,7 @@ What proves it:
   than a round before the record is not believed.
 - What the sink commits goes to the index while it goes to the queues: nothing of a job whose
   journal is open is believed.
-- After a crash only what the checkpoint says was flushed, as RocketMQ decides.
+- After a crash only what the checkpoint says was flushed, less what recovery does not believe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.log.commit_log import begins_by
+from store_core.log.commit_log import last_begun_by
 from store_core.queue.dispatch_request import ROUND_BYTES
 from store_core.staged_commit.staging import open_intents
 from store_core.state.store_state import StoreState
@@ -47,10 +47,14 @@ def proved_dispatch(
     directory: StoreDirectory,
     range_of: RangeOf,
     near: Iterable[tuple[str, int]],
+    margin_ms: int,
 ) -> int:
-    """Return an offset of the log below which queues that are read from now on lack no unit."""
+    """Return an offset of the log below which queues that are read from now on lack no unit.
+
+    ``margin_ms``: how long units may not have been on the disk when the checkpoint named them.
+    """
     if store.state is StoreState.CRASHED:
-        return min(_flushed(store), _last_end(range_of, store.queue_paths))
+        return min(_flushed(store, margin_ms), _last_end(range_of, store.queue_paths))
     journals = [commit.start_offset for commit in open_intents(directory).values()]
     known = _indexed(store)
     behind = ROUND_BYTES if store.state is StoreState.LIVE else 0
@@ -81,12 +85,7 @@ def _last_end(range_of: RangeOf, queues: Iterable[tuple[str, int]]) -> int:
     return last
 
 
-def _flushed(store: ReadableStore) -> int:
-    """Return from where RocketMQ would dispatch again after a crash (``recoverAbnormally``)."""
-    flushed_ms = store.checkpoint.min_timestamp if store.checkpoint else 0
-    for segment in reversed(list(store.log.segments)):
-        if segment.from_offset >= store.end_offset:
-            continue
-        if begins_by(store.log, segment, store.end_offset, flushed_ms):
-            return segment.from_offset
-    return 0
+def _flushed(store: ReadableStore, margin_ms: int) -> int:
+    """Return from where recovery would dispatch again after a crash."""
+    flushed_ms = store.checkpoint.min_timestamp - margin_ms if store.checkpoint else 0
+    return last_begun_by(store.log, store.end_offset, flushed_ms)

@@ -16,7 +16,7 @@ from store_core.codec.record_frames import RecordFrames, walk_records
 from store_core.errors import LogDamageError
 from store_core.files.byte_source import last_nonzero
 from store_core.files.mapped_file import HEAD_BYTES
-from store_core.log.commit_log import begins_by, scan_frames
+from store_core.log.commit_log import last_begun_by, scan_frames
 from store_core.log.end_rules import (
     CRASH_TAIL,
     DAMAGED,
@@ -97,8 +97,8 @@ def start_of_walk(
     """Return the start of the segment from which on records are validated and dispatched.
 
     That is the last one that begins with a good record, and where no queue lacks anything before
-    it; after a crash, whose first two records the checkpoint calls flushed, too: no checksum covers
-    a time, so one alone decides nothing. The first segment where none is so.
+    it; after a crash, nothing may lie before it either that is later than what the checkpoint calls
+    flushed (`last_begun_by`). The first segment where none is so.
 
     RocketMQ has a margin of 3 s only, and does not look at the queues after a crash: but the
     checkpoint names what was dispatched, which is flushed to the queues a minute later.
@@ -108,19 +108,20 @@ def start_of_walk(
     dispatch_from
         No queue lacks anything before; -1: nothing was dispatched.
     """
-    segments, log_end = list(log.segments), _end_of_files(log)
-    flushed_ms = checkpoint.min_timestamp - margin_ms
+    segments = list(log.segments)
+    limit = max(dispatch_from, 0)
+    if not last_exit_ok:
+        flushed_ms = checkpoint.min_timestamp - margin_ms
+        limit = min(limit, last_begun_by(log, _end_of_files(log), flushed_ms))
     for segment in reversed(segments):
         begin = segment.from_offset
-        if begin > max(dispatch_from, 0):
+        if begin > limit:
             continue
         records = log.records(segment, begin + log.segments.file_size)
         if not records.is_record(0):
             continue
         frames = records.frames_at(np.zeros(1, np.int64))
-        if not frames.column("store_timestamp")[0] or not first_invalid(frames):
-            continue
-        if last_exit_ok or begins_by(log, segment, log_end, flushed_ms):
+        if frames.column("store_timestamp")[0] and first_invalid(frames):
             return begin
     return segments[0].from_offset if segments else 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store_core.errors import CorruptRecordError, StoreFormatError, StoreReadError
-from store_core.log.commit_log import begins_by, scan_frames, scan_log
+from store_core.log.commit_log import last_begun_by, scan_frames, scan_log
 from store_core.log.log_scan import Gap, skip_gap
 from store_core.queue.dispatch_request import ROUND_BYTES, DispatchDecoder
 from store_core.state.store_state import StoreState
@@ -76,10 +76,7 @@ def flushed_end(snapshot: StoreSnapshot, floor: int) -> int:
     if snapshot.state is StoreState.STOPPED or floor >= end:
         return end
     flushed_ms = (snapshot.checkpoint.physic_msg_timestamp if snapshot.checkpoint else 0) or 0
-    begin = floor
-    for segment in snapshot.log.segments:  # none before the last that begins by then can be later
-        if segment.from_offset < end and begins_by(snapshot.log, segment, end, flushed_ms - 1):
-            begin = max(begin, segment.from_offset)
+    begin = max(floor, last_begun_by(snapshot.log, end, flushed_ms - 1))
     for frames in scan_frames(snapshot.log, begin, end, on_gap=skip_gap):
         late = np.flatnonzero(frames.column("store_timestamp") >= flushed_ms)
         if len(late):

@@ -403,7 +403,8 @@ class StoreSnapshot(StoreQueries, Closing):
     def _prove_dispatch(self, near: Iterable[tuple[str, int]]) -> int:
         if self.queue_database is None:
             wanted = list(self.prefetched_queues(near))
-            return proved_dispatch(self, self.directory, self.present_range, wanted)
+            margin_ms = self.config.flush_consume_queue_thorough_interval
+            return proved_dispatch(self, self.directory, self.present_range, wanted, margin_ms)
         # An index file may tell of records whose units are in the broker's memory only.
         return max(min(self.queue_database.dispatched_offset(), self.end_offset), 0)
 

@@ -14,8 +14,8 @@ from store_core.layout import BORNHOST_V6_FLAG, HEADER_IPV4
 from store_core.log import commit_log, log_scan
 from store_core.log.commit_log import (
     CommitLog,
-    begins_by,
     commit_log_directories,
+    last_begun_by,
     narrow_by_time,
     scan_log,
 )
@@ -349,11 +349,10 @@ def flip(path, position, bit):
 
 def test_a_segment_is_begun_by_a_time_if_two_records_say_so(tmp_path):
     factory, log = write_log(tmp_path, [t * 1000 for t in range(60)])
-    second = log.segments.segments[1]
-    begun = log.first_store_timestamp(second, factory.end_offset)
-    assert not begins_by(log, second, factory.end_offset, begun - 1)
-    assert not begins_by(log, second, factory.end_offset, begun + 999)
-    assert begins_by(log, second, factory.end_offset, begun + 1000)
+    second, end = log.segments.segments[1], factory.end_offset
+    begun = log.first_store_timestamp(second, end)
+    assert last_begun_by(log, end, begun + 999) == 0
+    assert last_begun_by(log, end, begun + 1000) == second.from_offset
     flip(second.path, HEADER_IPV4.at("store_timestamp") + 2, 1)
-    assert not begins_by(log, second, factory.end_offset, begun - 1)
+    assert last_begun_by(log, end, begun - 1) == 0
     log.close()
