@@ -282,6 +282,17 @@ def test_what_cannot_start_leaves_nothing_running(tmp_path, accounts):
         assert send(client(cluster)).queue_offset == 0
 
 
+def test_a_store_that_is_open_elsewhere_keeps_a_topics_file_that_cannot_be_read(tmp_path):
+    torn = [tmp_path / "config" / name for name in ("topics.json", "topics.json.bak")]
+    with serve(tmp_path, settings=SIZES):
+        for path in torn:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b'{"topicConfigTable": {')
+        with pytest.raises(StoreLockedError):
+            serve(tmp_path, settings=SIZES).start()
+        assert [path.stat().st_size for path in torn] == [22, 22]
+
+
 def _threads():
     return {thread.name for thread in threading.enumerate()}
 

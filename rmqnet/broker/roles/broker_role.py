@@ -131,7 +131,7 @@ class WrittenStoreRole(BrokerRole):
 
     def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery:
         """Load the state and the store; see ``MessageStore.load``."""
-        self.topics.load_or_set_aside()  # recovery makes queues, which asks for topics
+        self._has_topics = False
         self.store = store = MessageStore(
             self.store_config,
             store_host=store_host(self.config.broker_ip1, self.config.listen_port),
@@ -143,6 +143,7 @@ class WrittenStoreRole(BrokerRole):
         )
         recovery = store.load()
         try:
+            self._load_topics()
             self.groups.load_or_set_aside()
             self.offsets.load()  # without them groups would get again what they have consumed
         except BaseException:
@@ -182,6 +183,13 @@ class WrittenStoreRole(BrokerRole):
         """Close the store cleanly."""
         self.store.shutdown()
 
+    def _load_topics(self) -> None:
+        """Load the topics once; not before the store is locked, for that may rename their file."""
+        if not self._has_topics:
+            self.topics.load_or_set_aside()
+            self._has_topics = True
+
     def _is_batch_topic(self, topic: str) -> bool:
+        self._load_topics()  # recovery makes queues
         config = self.topics.select(topic)
         return config is not None and config.has_batch_queues
