@@ -1,4 +1,4 @@
-"""Texts of a store as people and programs may see them: nothing in them steers what shows them."""
+"""Texts of a store made safe to show: nothing in them steers a terminal or a spreadsheet."""
 
 from __future__ import annotations
 

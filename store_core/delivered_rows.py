@@ -1,4 +1,4 @@
-"""From records that wait for their time to the messages that they become when they are due.
+"""Turns records that wait for their time into the messages that are delivered.
 
 Source: RocketMQ ``ScheduleMessageService.messageTimeUp``, ``TimerMessageStore.convertMessage``
 (release 5.3.3): all but topic and queue stays, and the stored properties still have ``REAL_TOPIC``

@@ -1,4 +1,4 @@
-"""What topics are for: the broker's own, and the properties by which it moves messages about.
+"""Kinds of topics, and the properties by which a broker moves messages between them.
 
 Source: RocketMQ ``TopicValidator``, ``MixAll``, ``MessageConst``, ``TransactionalMessageUtil``
 (release 5.3.3);

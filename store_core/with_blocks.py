@@ -1,4 +1,4 @@
-"""What ends with its ``with`` block, by the name of the method that ends it."""
+"""Base classes of what ends with its ``with`` block, by ``close`` or by ``shutdown``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Read-only files of a store: local maps or any ``pyarrow.fs`` filesystem."""
+"""Files of a store: read from local maps or any ``pyarrow.fs`` filesystem, written locally only."""

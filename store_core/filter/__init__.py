@@ -1,1 +1,1 @@
-"""Which messages of a queue a consumer wants."""
+"""Filters of consumers: tag expressions, SQL92, and the bitmaps of extension units."""

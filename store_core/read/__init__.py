@@ -1,1 +1,1 @@
-"""Queries, the same for a snapshot and for a store that is being written."""
+"""Queries that a snapshot and an open store answer alike."""

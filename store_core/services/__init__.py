@@ -1,1 +1,1 @@
-"""Background work of a running store: each service is small, stoppable, and runs once on call."""
+"""Background work of an open store: each service is a thread, and runs once on call."""

@@ -1,1 +1,1 @@
-"""Stores that others may write: as they are at one moment, served as they are, followed."""
+"""Read-only views of a store that another process may be writing."""

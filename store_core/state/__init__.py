@@ -1,1 +1,1 @@
-"""What says who has a store open, and how far it was flushed."""
+"""Lock, ``abort`` and checkpoint: who has a store open, and how far it was flushed."""

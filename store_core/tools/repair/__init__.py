@@ -1,1 +1,1 @@
-"""Work on a store that nobody has open: recover it, make its queues and index anew."""
+"""Repair of a store that no process has open: recover it, rebuild its queues and index."""
