@@ -1,4 +1,4 @@
-"""The tables of the pages that are made from the code: ``python -m tests.readme_tables``."""
+"""What the pages have from the code, tables and a picture: ``python -m tests.readme_tables``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rmqsource.options.option_values import OptionInfo
 from rmqsource.options.source_options import OPTION_TABLE
 from rmqsource.sink.options import SINK_OPTION_TABLE
 from rmqsource.tables import LIVE_TABLES, TABLES, Table
+from tests.room_picture import PICTURE, room_picture
 
 README = Path(__file__).parent.parent / "README.md"
 DOCS = README.parent / "docs"
@@ -148,3 +149,4 @@ def with_tables(page: Path) -> str:
 if __name__ == "__main__":
     for changed in PAGES:
         changed.write_text(with_tables(changed), "utf-8")
+    PICTURE.write_text(room_picture(), "utf-8")
