@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,12 @@ from store_core.staged_commit.resolve_open_jobs import (
     remove_staging,
 )
 from store_core.staged_commit.staged_part import check_staged_files
-from store_core.staged_commit.staging import CrashPoints, make_staging, no_hook
+from store_core.staged_commit.staging import (
+    STAGING_DIRECTORY,
+    CrashPoints,
+    make_staging,
+    no_hook,
+)
 from store_core.state.store_lock import StoreLock
 from store_core.state.store_state import StoreState, store_state
 from store_core.topics import topic_kind
@@ -143,7 +148,8 @@ def refuse_open_store(root: str) -> None:
     directory = StoreDirectory(root)
     if store_state(directory) is not StoreState.LIVE:
         return
-    with _turn(root):
+    has_job = Path(root, STAGING_DIRECTORY, _TURN_FILE).exists()
+    with _turn(root) if has_job else nullcontext():  # nothing is made in a store of others
         if store_state(directory) is StoreState.LIVE:
             raise _is_open(root, StoreLock(root).holder())
 

@@ -53,7 +53,7 @@ class ExpectedOffsets:
             self._next = 0 if from_zero else first_queue_offset(rows)
         placed = self._next + np.arange(len(rows))
         self._next += len(rows)
-        self._next_believed = int(believed[-1] + size[-1])
+        self._next_believed = int((believed[-1:] + size[-1:])[0])  # wraps, whatever a record says
         self._count += len(rows)
         self._last = int(rows.queue_offset[-1])
         return Expected(believed, placed)

@@ -214,6 +214,14 @@ def test_a_store_that_somebody_has_open_is_refused_before_any_work(tmp_path):
     source.writer(schema, overwrite=False)
 
 
+def test_a_refused_write_makes_nothing_in_the_store(tmp_path):
+    with MessageStore(MessageStoreConfig(store_path_root_dir=str(tmp_path))):
+        before = {path.name for path in tmp_path.iterdir()}
+        with pytest.raises(SinkCommitError, match=r"has it open.* Nothing was written"):
+            refuse_open_store(str(tmp_path))
+        assert {path.name for path in tmp_path.iterdir()} == before
+
+
 def test_a_job_that_commits_is_waited_for(tmp_path, monkeypatch):
     """Its lock is no broker's: when its turn is over the store is free."""
     write(tmp_path, [rows(0, 5)])

@@ -18,6 +18,7 @@ from store_core.layout import (
     CHECKPOINT,
     COMPRESSED_FLAG,
     CQ_UNIT,
+    HEADER_IPV4,
     INDEX_ENTRY,
     INDEX_HEADER,
     INNER_BATCH_FLAG,
@@ -427,3 +428,20 @@ def test_what_grows_at_the_end_is_one_range() -> None:
     for start in range(0, 1000, 10):
         ranges.add_sorted(np.arange(start, start + 10))
     assert ranges.ranges() == [(0, 1000)]
+
+
+@pytest.mark.parametrize("offset", [2**63 - 1, 2**63 - 2, -(2**63), -1, 2**32])
+def test_no_queue_offset_is_too_large_to_count_on_from(tmp_path, offset):
+    factory = small_store(tmp_path / "store", 12)
+    root = factory.write()
+    for record in factory.records:
+        path = root / "commitlog" / f"{record.commit_log_offset // factory.segment_bytes:020d}"
+        sound = path.read_bytes()
+        put(
+            path,
+            record.commit_log_offset + HEADER_IPV4.at("queue_offset"),
+            offset.to_bytes(8, "big", signed=True),
+        )
+        assert "QUEUE_OFFSET" in kinds(checked(root, SIZES)), record.commit_log_offset
+        path.write_bytes(sound)
+    assert not kinds(checked(root, SIZES))
