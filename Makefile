@@ -17,8 +17,9 @@ PYTHON40 ?= $(shell for p in python3.12 python3.11 python3.10 python3.9 python3.
 	$$p -c 'import venv' 2>/dev/null && { echo $$p; break; }; done)
 VENV40 := .venv-spark40
 
-# The environments are made anew when the requirements, the Python or the folder change.
-KEY := $(shell { pwd; $(PYTHON) -V 2>&1; cat setup.cfg pyproject.toml; } | cksum | cut -d ' ' -f 1)
+# The environments are rebuilt when the requirements, the version, the Python or the folder change.
+KEY := $(shell { pwd; $(PYTHON) -V 2>&1; cat setup.cfg pyproject.toml; grep '^__version__' store_core/__init__.py; } \
+	| cksum | cut -d ' ' -f 1)
 READY := $(VENV)/ready-$(KEY)
 READY_LINT := $(VENV)/lint-$(KEY)
 READY40 := $(VENV40)/ready-$(KEY)

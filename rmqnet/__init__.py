@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from store_core import __version__ as __version__
 from store_core.exports import lazy_exports
 
 # ruff: noqa: I001 (a module stands once, though each of its names has an "as")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqsource.spark.stream_listener import StreamLagListener
+    from store_core import __version__ as __version__
     from store_core.staged_commit.staging import Commit
 
     Paths = Union[str, PathLike[str], Sequence[Union[str, PathLike[str]]]]
@@ -24,15 +25,18 @@ __all__ = [
     "register",
     "snapshot",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name != "StreamLagListener":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rmqsource.spark.stream_listener import StreamLagListener  # noqa: PLC0415 (pyspark on demand)
+    if name == "StreamLagListener":
+        from rmqsource.spark.stream_listener import StreamLagListener  # noqa: PLC0415 (pyspark on demand)
 
-    return StreamLagListener
+        return StreamLagListener
+    if name == "__version__":
+        from store_core import __version__  # noqa: PLC0415 (on demand)
+
+        return __version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> None:

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from store_core.exports import lazy_exports
 
+# The version of all three packages; for setup.cfg setuptools reads it from this text.
+__version__ = "0.1.0"
+
 # ruff: noqa: I001 (a module stands once, though each of its names has an "as")
 if TYPE_CHECKING:
     from store_core.codec.compression import CorruptBodyError as CorruptBodyError

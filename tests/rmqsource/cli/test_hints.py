@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import configparser
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.golden_store import golden
 from tests.rmqsource.cli.command_line import Run
 
@@ -17,6 +15,7 @@ pytest.importorskip("typer")
 from rmqsource.cli.commands import explore as cli_explore
 from rmqsource.cli.read import unknown_topics
 from rmqsource.options.source_options import options_for
+from store_core import __version__
 
 STORE = golden("cluster-5x")
 SIZES = ("--config", STORE.config_file)
@@ -95,6 +94,4 @@ def test_an_option_far_from_all_is_told_them(run: Run) -> None:
 
 
 def test_version(run: Run) -> None:
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    assert run("--version") == (0, f"rocketmq-store {setup['metadata']['version']}\n", "")
+    assert run("--version") == (0, f"rocketmq-store {__version__}\n", "")
