@@ -22,7 +22,8 @@ from tests.room_picture import PICTURE, room_picture
 README = Path(__file__).parent.parent / "README.md"
 DOCS = README.parent / "docs"
 CONTRIBUTING = README.with_name("CONTRIBUTING.md")
-PAGES = (README, CONTRIBUTING, *sorted(DOCS.rglob("*.md")))
+_OF_THE_ROOT = (CONTRIBUTING, README.with_name("CHANGELOG.md"), README.with_name("SECURITY.md"))
+PAGES = (README, *_OF_THE_ROOT, *sorted(DOCS.rglob("*.md")))
 
 
 def columns_section() -> str:
