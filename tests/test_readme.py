@@ -46,7 +46,7 @@ SHOWN = {
         "kitchen: paid\nkitchen: brewed\nkitchen: served\nall served: True\n",
         "COMMIT_MESSAGE\n",
         " messages stored\n",
-        "['audit', 'kitchen']\naudit begins anew in 4 queues\nFalse\n",
+        "['audit', 'kitchen']\naudit starts again in 4 queues\nFalse\n",
     ),
     "command-line.md": (
         "found by offset message id",
