@@ -30,7 +30,6 @@ README_LINES = 150
 LINE_CHARACTERS = 120
 PNG_BYTES = 200_000
 PICTURES = ("file-format.svg", "read-plan.svg", "report.png", "terminal.svg")
-ROOMS = DOCS / "developers" / "rooms.svg"
 SHOWN = {
     "README.md": (
         "|2026-11-21 12:26:33.0",
@@ -293,15 +292,6 @@ def test_every_command_has_a_line() -> None:
     lines = re.findall(r"^\| (`[a-z`, -]+`) \|", table, re.M)
     named = set(re.findall(r"`([a-z-]+)`", " ".join(lines)))
     assert named == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-
-
-@pytest.mark.skipif(not ROOMS.exists(), reason="the rooms have no picture yet")
-def test_the_picture_of_the_rooms_names_every_room() -> None:
-    text = ROOMS.read_text("utf-8")
-    for package, least in (("rmqnet", 2), ("rmqsource", 10), ("store_core", 10)):
-        rooms = [init.parent.name for init in (README.parent / package).glob("*/__init__.py")]
-        assert len(rooms) >= least
-        assert [room for room in rooms if f">{room}/<" not in text] == []
 
 
 def test_the_wheel_that_the_readme_installs_is_the_one_that_is_built() -> None:
