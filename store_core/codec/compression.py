@@ -1,7 +1,7 @@
 """Compressed message bodies.
 
 Source: RocketMQ ``CompressionType``, ``ZlibCompressor``, ``Lz4Compressor``, ``ZstdCompressor``
-(release 5.3.3): a zlib stream, LZ4 frames, ZSTD frames, all without the length of the content.
+(release 5.3.3): a zlib stream, LZ4 frames or ZSTD frames, none with the content's length.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_DECODED_BYTES = 16 << 20
-"""What a body may inflate to unless told otherwise; more is taken for damage.
+"""Default limit for an inflated body; a longer one counts as damaged.
 
-RocketMQ's clients and brokers take no larger message off the wire (``NettyDecoder``,
-``com.rocketmq.remoting.frameMaxLength``); producers send 4 MiB before compression at most unless
+RocketMQ's clients and brokers refuse larger messages on the wire (``NettyDecoder``,
+``com.rocketmq.remoting.frameMaxLength``); producers send at most 4 MiB before compression unless
 their ``maxMessageSize`` is raised.
 """
 
 _ARROW_CODECS = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 _ZLIB_TYPES = (COMPRESSION_LEGACY_ZLIB, COMPRESSION_ZLIB)
 _FIRST_READ_BYTES = 1 << 10
-"""Plus four times the stored length. Small: Arrow allocates all of it, and a first read of 64 KiB
-doubles the 35 us that a body of 1 KiB costs."""
+"""Plus four times the stored length. Small because Arrow allocates all of it: a first read of
+64 KiB doubles the 35 us that a body of 1 KiB takes."""
 
-# Frame header as lz4-java writes it: independent blocks of at most 4 MiB, no checksums, and the
-# check byte of these flags.
+# Frame header as lz4-java writes it: independent blocks of at most 4 MiB, no checksums of content
+# or blocks, and the check byte of these flags.
 _LZ4_HEADER = bytes.fromhex("04224d18 6070 73")
 _LZ4_MAGIC = int.from_bytes(_LZ4_HEADER[:4], "big")
 _ZSTD_MAGIC = 0x28B52FFD
@@ -48,25 +48,25 @@ _LZ4_STORED = 1 << 31
 
 
 class CorruptBodyError(StoreError, ValueError):
-    """A body cannot be inflated, or an inner batch cannot be taken apart; the text says why."""
+    """A body cannot be inflated, or an inner batch cannot be unpacked; the text says why."""
 
 
 def inflate(body: bytes, sys_flag: int, limit: int = MAX_DECODED_BYTES) -> bytes:
-    """Return the inflated bytes of a body whose sys flag has the compressed bit.
+    """Inflate a body whose sys flag has the compressed bit.
 
     Parameters
     ----------
     body
         Stored bytes.
     limit
-        Most bytes to return; never more than this and one read is allocated.
+        Most bytes to return; inflating stops one byte past it.
 
     Raises
     ------
     CorruptBodyError
-        Malformed or truncated input, type bits that RocketMQ does not know, or too long.
+        Malformed or truncated input, unknown type bits, or more than ``limit`` bytes.
     """
-    if not body:  # MessageDecoder does not hand an empty body to any decompressor
+    if not body:  # MessageDecoder passes no empty body to a decompressor
         return b""
     kind = sys_flag & COMPRESSION_TYPE_MASK
     if kind in _ZLIB_TYPES:
@@ -84,15 +84,15 @@ def inflate(body: bytes, sys_flag: int, limit: int = MAX_DECODED_BYTES) -> bytes
 def begins_compressed(
     first_bytes: npt.NDArray[np.uint8], sys_flag: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.bool_]:
-    """Return whether bodies begin as their type bits say.
+    """Return whether each body begins as the type bits of its sys flag require.
 
     Parameters
     ----------
     first_bytes
-        Shape (n, 4). Of a shorter body, with what follows it.
+        Shape (n, 4); of a shorter body, including the bytes after it.
     """
     first, kind = first_bytes.view(">u4").ravel(), sys_flag & COMPRESSION_TYPE_MASK
-    zlib_head = first >> 16  # RFC 1950: its method is 8, and it is a multiple of 31
+    zlib_head = first >> 16  # RFC 1950: method 8, and a multiple of 31
     is_zlib = ((zlib_head >> 8 & 0xF) == zlib.DEFLATED) & (zlib_head % 31 == 0)
     return np.select(
         [np.isin(kind, _ZLIB_TYPES), kind == COMPRESSION_LZ4, kind == COMPRESSION_ZSTD],
@@ -102,10 +102,10 @@ def begins_compressed(
 
 
 def deflate(body: bytes, sys_flag: int, level: int = 5) -> bytes:
-    """Compress a body in the format of the type bits of ``sys_flag``.
+    """Compress a body in the format that the type bits of ``sys_flag`` name.
 
-    ``level`` counts for zlib and ZSTD. The bytes differ from those of a Java client; both read
-    both. ValueError for type bits that RocketMQ does not know.
+    ``level`` applies to zlib and ZSTD. The bytes differ from a Java client's; each side reads the
+    other's. ValueError for type bits that RocketMQ does not know.
     """
     kind = sys_flag & COMPRESSION_TYPE_MASK
     if kind in _ZLIB_TYPES:
@@ -119,7 +119,7 @@ def deflate(body: bytes, sys_flag: int, level: int = 5) -> bytes:
 
 
 def _lz4_frame(body: bytes) -> bytes:
-    # Arrow's own LZ4 frames have blocks that depend on each other, which lz4-java refuses.
+    # Arrow's own LZ4 frames have linked blocks, which lz4-java refuses.
     packer = pa.Codec("lz4_raw")
     parts = [_LZ4_HEADER]
     for start in range(0, len(body), _LZ4_BLOCK_BYTES):
@@ -155,7 +155,7 @@ def _read_all(stream: Any, first_read: int, limit: int) -> bytes:
         total += len(part)
         if total > limit:
             raise _too_long(limit)
-        if len(part) < length:  # Arrow reads short at the end only: no second call to see it
+        if len(part) < length:  # Arrow returns less only at the end: no second call needed
             return parts[0] if len(parts) == 1 else b"".join(parts)
         length *= 2
 

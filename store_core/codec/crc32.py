@@ -1,10 +1,10 @@
-"""CRC-32 of many byte ranges at once, and the records whose CRC is wrong.
+"""CRC-32 of many byte ranges in one call, and the records whose CRC is wrong.
 
 Source: RocketMQ ``UtilAll.crc32`` (release 5.3.3), which clears the top bit.
 
-A call of a library takes 0.15 µs, however short the bytes. So short ranges go through the CRC side
-by side, four bytes of each in a step: leading zeros leave a register of 0 as it is, so ranges of
-all lengths can end in the same column. Longer ones go one by one: 1 KB takes 0.45 µs with Python's
+A library call takes 0.15 µs, however short the range. So short ranges are computed side by side,
+four bytes of each per step: leading zeros leave a register of 0 unchanged, so ranges of all lengths
+can end in the same column. Longer ranges are computed one by one: 1 KB takes 0.45 µs with Python's
 zlib, and 0.17 µs with zlib-ng (extra ``speed``), where it is installed.
 """
 
@@ -51,7 +51,7 @@ _TOP_CLEARED = np.uint32(0x7FFFFFFF)
 _BLOCK_ROWS = 1 << 16
 
 
-_ROWS_AT_ONCE = 1 << 14  # of more, registers and tables together leave a core's cache
+_ROWS_AT_ONCE = 1 << 14  # with more, registers and tables together exceed a core's cache
 
 
 _ROWS_TURNED = 1 << 10
@@ -69,14 +69,14 @@ _LOW_HALF = np.uint32(0xFFFF)
 _GROUP_BYTES = 16
 
 
-_LONGEST = 128  # zlib's own loop is as fast after this
+_LONGEST = 128  # zlib's own loop is as fast beyond this
 
 
-_ROWS_PER_STEP = 128  # fewer rows do not repay what a step costs
+_ROWS_PER_STEP = 128  # fewer rows do not repay the cost of a step
 
 
 def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> CrcTable:
-    """Return the CRC of each range, its top bit cleared; 0 for empty ones.
+    """Return the CRC of each range with its top bit cleared; 0 for an empty range.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> C
 
 def _block(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> CrcTable:
     lengths = ends - starts
-    # Up to 3 bytes cannot take up the register's first value.
+    # Ranges of up to 3 bytes have no room for the register's initial value.
     short = (lengths >= _STEP_BYTES) & (lengths <= _LONGEST)
     widths = np.where(short, -(-lengths // _GROUP_BYTES) * _GROUP_BYTES, 0)
     short &= ends >= widths
@@ -121,12 +121,12 @@ def _one_by_one(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> Cr
 def _side_by_side(
     data: npt.NDArray[np.uint8], ends: Int64s, lengths: Int64s, width: int
 ) -> CrcTable:
-    """Return the CRCs of ranges of up to ``width`` bytes, and of more than 16 fewer."""
+    """Return the CRCs of ranges of more than ``width - 16`` and at most ``width`` bytes."""
     width -= (width - int(lengths.max())) // _STEP_BYTES * _STEP_BYTES
     overlapping = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
     found = np.empty(len(ends), np.uint32)
     most = min(len(ends), _ROWS_AT_ONCE)
-    # The same memory each time: as much of it anew takes as long as all that is done with it.
+    # Memory is reused: allocating it for each block takes as long as all the work done in it.
     columns = np.empty((width // _STEP_BYTES, most), np.uint32)
     for first in range(0, len(ends), most):
         rows = slice(first, first + most)
@@ -141,13 +141,13 @@ def _side_by_side(
 
 
 def _registers(columns: CrcTable, unused: Int64s) -> CrcTable:
-    """Return the CRCs of ranges that lie side by side; their last bytes are in the last column."""
+    """Return the CRCs of ranges laid out side by side, their last bytes in the last column."""
     _mask_beginning(columns, unused)
     low, high = _tables()
     crc, after_low, after_high = np.zeros((3, len(unused)), np.uint32)
     for column in columns:
         crc ^= column
-        # No index is outside: "wrap" spares looking at them.
+        # No index is out of range: "wrap" skips the bounds check.
         low.take(crc & _LOW_HALF, out=after_low, mode="wrap")
         high.take(crc >> _HALF_BITS, out=after_high, mode="wrap")
         np.bitwise_xor(after_low, after_high, out=crc)
@@ -155,9 +155,9 @@ def _registers(columns: CrcTable, unused: Int64s) -> CrcTable:
 
 
 def _mask_beginning(columns: CrcTable, unused: Int64s) -> None:
-    """Clear the bytes before each range, and put the register's first value into its first four."""
+    """Clear the bytes before each range, and XOR the initial register into its first four."""
     kept, first_value = _masks()
-    is_one_length = (unused == unused[0]).all()  # as often
+    is_one_length = (unused == unused[0]).all()  # often the case
     for number in range(min(len(columns), _GROUP_BYTES // _STEP_BYTES + 1)):
         if is_one_length:
             begin: Any = min(max(int(unused[0]) - number * _STEP_BYTES, -_STEP_BYTES), _STEP_BYTES)
@@ -169,7 +169,7 @@ def _mask_beginning(columns: CrcTable, unused: Int64s) -> None:
 
 @lru_cache(maxsize=1)
 def _masks() -> tuple[CrcTable, CrcTable]:
-    """For a range that begins -4 to 4 bytes after a word: what to keep, and what to invert."""
+    """Return the bits to keep and to invert if a range begins -4 to 4 bytes into a word."""
     keep, invert = [], []
     for begin in range(-_STEP_BYTES, _STEP_BYTES + 1):
         inside = [at >= begin for at in range(_STEP_BYTES)]
@@ -181,7 +181,7 @@ def _masks() -> tuple[CrcTable, CrcTable]:
 
 @lru_cache(maxsize=1)
 def _tables() -> tuple[CrcTable, CrcTable]:
-    """Return what the low and the high half of a register become after four bytes."""
+    """Return what four bytes turn the low and the high half of a register into."""
     high = np.arange(1 << 16, dtype=np.uint32)
     for _ in range(_HALF_BITS):
         high = (high >> np.uint32(1)) ^ (high & np.uint32(1)) * _POLYNOMIAL
@@ -192,21 +192,21 @@ def _tables() -> tuple[CrcTable, CrcTable]:
 
 
 class BadBody(NamedTuple):
-    """A record whose frame is good and whose body is not."""
+    """A record with a valid frame and a bad body."""
 
     row: int
     reason: str
 
 
 class BadRecord(NamedTuple):
-    """A record that ends with a CRC of all of it, and a wrong one."""
+    """A record that ends with a wrong CRC of the whole record."""
 
     row: int
     reason: str
 
 
 def body_crc_failures(frames: RecordFrames) -> list[BadBody]:
-    """Return the rows whose stored body does not have the CRC that its header names.
+    """Return the rows whose stored body does not match the CRC in the header.
 
     An empty body is never checked, as in RocketMQ.
     """
@@ -221,9 +221,9 @@ def body_crc_failures(frames: RecordFrames) -> list[BadBody]:
 
 
 def property_crc_failures(frames: RecordFrames) -> list[BadRecord]:
-    """Return the rows that end with a CRC of the whole record, and a wrong one.
+    """Return the rows that end with a wrong CRC of the whole record.
 
-    The last property, if it has that name; its ten digits stand with the least significant first.
+    That CRC is the last property, if it has the right name: ten digits, least significant first.
     """
     rows = rows_with_property_crc(frames)
     if len(rows) == 0:
@@ -247,7 +247,7 @@ def rows_with_property_crc(frames: RecordFrames) -> Int64s:
     """Return the rows that end with a CRC of the whole record (since 5.2.0, if switched on)."""
     rows = np.flatnonzero(frames.properties_length >= CRC32_PROPERTY_BYTES)
     start = _tail_start(frames)
-    for at in range(len(_MARK) - 1, -1, -1):  # few records pass the first
+    for at in range(len(_MARK) - 1, -1, -1):  # few records pass the first test
         rows = rows[frames.data[start[rows] + at] == _MARK[at]]
     return rows
 
@@ -257,10 +257,10 @@ def _tail_start(frames: RecordFrames) -> Int64s:
 
 
 # Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageDecoder.createCrc32`` (release
-# 5.3.3). By default RocketMQ does not check the CRC over the whole record where there is one. No
-# Arrow kernels are needed: a plan checks records too, and loading them takes longer than a plan.
+# 5.3.3). By default RocketMQ does not check a CRC of the whole record. No Arrow kernels are used:
+# planning checks records too, and loading the kernels takes longer than planning.
 def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
-    """Return the first row that is no record; the number of rows when all are."""
+    """Return the first row that is not a valid record; the number of rows if all are."""
     good = len(frames) if frames.ok.all() else int(np.argmin(frames.ok))
     if good == 0 or not check_crc:
         return good
@@ -269,7 +269,7 @@ def first_invalid(frames: RecordFrames, *, check_crc: bool = True) -> int:
 
 
 def crc_failures(frames: RecordFrames) -> dict[int, str]:
-    """Return the rows of which a CRC is wrong, and which: of the body, or of the whole record."""
+    """Return the rows with a wrong CRC, and which one is wrong: the body's or the record's."""
     bad = property_crc_failures(frames)
     found = {failure.row: "the CRC of the whole record is wrong" for failure in bad}
     for failure in body_crc_failures(frames):

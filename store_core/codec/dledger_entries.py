@@ -1,4 +1,4 @@
-"""Headers of the entries of a DLedger log: many at once, checked against their records."""
+"""Headers of many entries of a DLedger log, checked against their records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def entry_headers(frames: RecordFrames) -> npt.NDArray[np.void]:
-    """Return the headers of entries whose records are given; zeros where the bytes lack one."""
+    """Return the header before each record; zeros where the data begins after the header."""
     starts = frames.position - DLEDGER_ENTRY.size
     if len(starts) == 0 or int(starts.min()) >= 0:
         return DLEDGER_ENTRY.gather(frames.data, starts)
@@ -26,10 +26,10 @@ def entry_headers(frames: RecordFrames) -> npt.NDArray[np.void]:
 
 
 def headers_ok(headers: npt.NDArray[np.void], frames: RecordFrames) -> npt.NDArray[np.bool_]:
-    """Return which headers say of place and size what their records (``frames.ok``) say.
+    """Return which headers agree with their records (``frames.ok``) about position and size.
 
-    Index and term are those of no record. Source: DLedger ``DLedgerMmapFileStore.recover``
-    (0.3.1.2).
+    Index and term are not compared: records have neither. Source: DLedger
+    ``DLedgerMmapFileStore.recover`` (0.3.1.2).
     """
     own, size = frames.column("commit_log_offset"), frames.column("total_size")
     ok: npt.NDArray[np.bool_] = headers["magic"] == DLEDGER_MAGIC
@@ -41,13 +41,13 @@ def headers_ok(headers: npt.NDArray[np.void], frames: RecordFrames) -> npt.NDArr
 def first_older(headers: npt.NDArray[np.void], index: int, term: int) -> int:
     """Return the first entry that is older than the one before it; their number if none is.
 
-    Such a one is left of a log that was cut: each entry has a larger index than all before it, and
-    no smaller term.
+    Such an entry remains from a log that was cut: the index always grows, and the term never
+    decreases.
 
     Parameters
     ----------
     index, term
-        Of the entry before them; -1 without one.
+        Of the entry before the first; -1 if there is none.
     """
     indexes = np.append(index, headers["index"])
     terms = np.append(term, headers["term"])

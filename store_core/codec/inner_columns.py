@@ -1,7 +1,7 @@
-"""Columns with one row per message where records hold several (inner batches).
+"""Columns with one row per message, also for records that hold several (inner batches).
 
-What belongs to the inner message comes from the item inside the body; everything else is the
-record's. Source: RocketMQ ``MessageDecoder.decodeMessage`` as its 5.x client unpacks batches.
+An inner message's own fields come from its item inside the body, all others from the record.
+Source: RocketMQ ``MessageDecoder.decodeMessage`` as its 5.x client unpacks batches.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _MAX_ITEMS = 32767  # INNER_NUM is a Java short, as is the batch size of a queue
 
 
 def undecodable_bodies(frames: RecordFrames) -> list[BadBody]:
-    """Return the rows whose body cannot be what their flags say: compressed, or a batch.
+    """Return the rows whose body contradicts its flags (compressed, inner batch).
 
-    No CRC covers the flags. Of bodies that are compressed, but no batch, the first bytes alone are
-    looked at.
+    No CRC covers the flags. Of a compressed body that is not a batch, only the first bytes are
+    checked.
     """
     flags = frames.column("sys_flag")
     is_batch = holds_inner_batch(flags)
@@ -76,7 +76,7 @@ def _bad_bodies(
 
 
 class UnwrappedColumns:
-    """Rows of messages over ``MessageColumns`` of records of which some are inner batches."""
+    """Message rows over the ``MessageColumns`` of records that may be inner batches."""
 
     def __init__(self, records: MessageColumns) -> None:
         self._records = records
@@ -91,7 +91,7 @@ class UnwrappedColumns:
 
     @property
     def bad_bodies(self) -> list[BadBody]:
-        """Rows of records of which a body was found that cannot be decoded; each once."""
+        """Record rows whose body could not be decoded so far; each once."""
         return self._records.bad_bodies
 
     def column(self, name: str) -> Array:
@@ -99,9 +99,9 @@ class UnwrappedColumns:
         return self._rows(0, len(self.record_row)).column(name)
 
     def parts(self, most_rows: int, most_bytes: int) -> Iterator[UnwrappedRows]:
-        """Yield all rows in order, in parts: what a record says of each message is repeated.
+        """Yield all rows in order, in parts; a record's own values are repeated per message.
 
-        A part has at most ``most_rows`` rows, and as many bytes as told or one row.
+        A part has at most ``most_rows`` rows, and at most ``most_bytes`` bytes or one row.
         """
         frames = self._records.frames
         sizes = frames.topic_length[self.record_row]
@@ -136,12 +136,12 @@ class UnwrappedRows:
         return self._joined(self._items.column(name), lambda: self._records.column(name))
 
     def property_values(self, name: str) -> Array:
-        """Return the value of any property of each message, null where it is absent."""
+        """Return the value of a property of each message, null where it is absent."""
         items = self._items.property_values(name)
         return self._joined(items, lambda: self._records.property_values(name))
 
     def _joined(self, items: Array, of_records: Callable[[], Array]) -> Array:
-        """Return what items of batches and plain records have, in the order of the rows."""
+        """Merge the values of batch items and of plain records in row order."""
         plain = self._record_row[~self._is_item]
         if len(plain) == 0:
             return items
@@ -153,7 +153,7 @@ class UnwrappedRows:
 
 
 def cut_rows(sizes: Int64s, most_rows: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of parts of rows: each at most as large as told, or one row."""
+    """Yield (start, stop) of parts of the rows, each within both limits or one row."""
     ends = np.cumsum(sizes)
     start = 0
     while start < len(sizes):
@@ -205,7 +205,7 @@ class _InnerItems:
 
 
 def _inner_items(records: MessageColumns, batch: Int64s) -> tuple[_InnerItems, Int64s]:
-    """Return the messages of the batches in some rows, and how many each holds."""
+    """Return the messages of the batches in these rows, and the number in each batch."""
     offsets, data = binary_parts(_batch_bodies(records, batch))
     spans, counts = [np.empty((0, 5), np.int64)], np.zeros(len(batch), np.int64)
     for k, row in enumerate(batch.tolist()):
@@ -223,7 +223,7 @@ def _inner_items(records: MessageColumns, batch: Int64s) -> tuple[_InnerItems, I
 
 
 def _batch_bodies(records: MessageColumns, batch: Int64s) -> Array:
-    """Return the decompressed bodies of the batches alone; bad ones are null."""
+    """Return the inflated bodies of only the batches; bad ones are null."""
     alone = records.of_rows(batch)
     bodies = alone.inflated_body()
     for bad in alone.bad_bodies:
@@ -240,13 +240,13 @@ def _first_offsets(records: MessageColumns, batch: Int64s) -> Int64s:
 
 
 def _first_offset(inner_base: str | None, queue_offset: int) -> int:
-    """Return the queue offset of a batch's first message: INNER_BASE, if it is a Java long."""
+    """Return a batch's first queue offset: INNER_BASE if it is a Java long, else the record's."""
     base = None if inner_base is None else java_integer(inner_base, 64)
     return queue_offset if base is None else base
 
 
-# Source: RocketMQ ``MessageDecoder.decodeMessages``, ``decodeMessage`` (release 5.3.3), which go by
-# the lengths of body and properties; total size, magic code and CRC of an item are ignored.
+# Source: RocketMQ ``MessageDecoder.decodeMessages``, ``decodeMessage`` (release 5.3.3), which use
+# the lengths of body and properties and ignore an item's total size, magic code and CRC.
 class InnerItem(NamedTuple):
     """One message of an inner batch."""
 
@@ -256,7 +256,7 @@ class InnerItem(NamedTuple):
 
 
 def is_inner_batch(sys_flag: int) -> bool:
-    """Say whether consumers take the body apart: both bits are set, as ``PullAPIWrapper`` asks."""
+    """Return whether consumers unpack the body: ``PullAPIWrapper`` requires both bits."""
     return sys_flag & _INNER_FLAGS == _INNER_FLAGS
 
 
@@ -270,14 +270,14 @@ def split_inner_batch(body: bytes) -> list[InnerItem]:
 
 
 def inner_item_spans(buf: Any, start: int, end: int) -> npt.NDArray[np.int64]:
-    """Return where the messages of one inner batch lie.
+    """Return the positions of the messages of one inner batch.
 
     Parameters
     ----------
     buf
         Any buffer of bytes; ``0 <= start <= end <= len(buf)``.
     start, end
-        Range of the inflated body in it, end exclusive.
+        Range of the inflated body in ``buf``, end exclusive.
 
     Returns
     -------
@@ -288,7 +288,7 @@ def inner_item_spans(buf: Any, start: int, end: int) -> npt.NDArray[np.int64]:
     Raises
     ------
     CorruptBodyError
-        A length is negative or leads after ``end``, or there are more messages than RocketMQ can
+        A length is negative or leads past ``end``, or there are more messages than RocketMQ can
         count in a batch.
     """
     view = memoryview(buf)

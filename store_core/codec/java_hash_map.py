@@ -1,11 +1,11 @@
-"""Property strings in the order in which Java's hash map would give them back.
+"""Property strings in the iteration order of Java's ``HashMap``.
 
-A broker that changes a property decodes the string into a ``HashMap`` and encodes that again: the
-order of the stored bytes is that of the map's bins.
+A broker that changes a property decodes the string into a ``HashMap`` and encodes that map, so the
+stored order is that of its bins.
 
 Source: RocketMQ ``MessageDecoder.string2messageProperties``, ``messageProperties2String`` (release
 5.3.3, whose maps begin with 128 bins; those of 4.9.7 begin with 16); ``java.util.HashMap`` of
-OpenJDK 17. Nine names and more in one bin, which Java keeps as a tree, keep their order here.
+OpenJDK 17. A bin of nine or more names, which Java turns into a tree, stays in insertion order.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def hash_map_string(properties: Mapping[str, str], *, as_release_4: bool = False
     Parameters
     ----------
     as_release_4
-        As 4.9.7 writes it: other bins, and no separator at the end.
+        Write as 4.9.7 does: other bins, and no separator at the end.
     """
     mask = _bins(len(properties), _BINS_OF_RELEASE_4 if as_release_4 else _BINS) - 1
     return properties_to_bytes(
@@ -51,7 +51,7 @@ def hash_map_string(properties: Mapping[str, str], *, as_release_4: bool = False
 
 
 def hash_map_strings(properties_raw: Array, dropped: Sequence[str] = ()) -> Array:
-    """Return the same of every row of a column; the last value of a repeated name wins.
+    """Return every row's property string in the order of its bins; of equal names the last wins.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _distinct(key: Int64s, pairs: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _bins(names: int, bins: int = _BINS) -> int:
-    """Return how many bins a map has that holds so many names: never more than 3/4 as many."""
+    """Return how many bins a map with so many names has; they fill at most 3/4 of them."""
     while names > bins * 3 // 4:
         bins *= 2
     return bins

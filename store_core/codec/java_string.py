@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array
 
-# Java takes an encoded surrogate for one malformed sequence, Python for one per byte. 0xED is
-# never a continuation byte, so these bytes always begin a sequence of their own.
+# To Java an encoded surrogate is one malformed sequence, to Python one per byte. 0xED is never a
+# continuation byte, so these bytes always begin a sequence of their own.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _JAVA_INTEGER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 _REPLACEMENT = "\ufffd".encode()
@@ -29,7 +29,7 @@ _REPLACEMENT = "\ufffd".encode()
 _BLOCK_BYTES = 1 << 16  # both power tables of a block stay in the second-level cache
 _WORD_BYTES = 8
 _WORD_ROWS = 1 << 14
-_MOST_IN_WORDS = 256  # bytes of a row: there is a step for each eight of them
+_MOST_IN_WORDS = 256  # bytes per row; every eight take a step
 _WORD_FACTOR = np.uint32(31**_WORD_BYTES & 0xFFFFFFFF)
 _EVEN_BYTES, _EVEN_PAIRS, _LOW_HALF = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF
 _INT32_WRAP = 0xFFFFFFFF
@@ -47,14 +47,14 @@ def decode_utf8(data: bytes) -> str:
 
 
 def is_name(stored: bytes, name: str) -> bool:
-    """Return whether stored bytes are a name as Java reads it, or byte for byte a directory's."""
+    """Return whether stored bytes are ``name``, as Java decodes them or byte for byte."""
     return stored == os.fsencode(name) or decode_utf8(stored) == name
 
 
 def java_integer(text: str, bits: int) -> int | None:
-    """Return what ``Long.parseLong`` and its like return; None where they throw.
+    """Parse as ``Long.parseLong`` and its siblings do; None where they throw.
 
-    Those take the digits of other scripts, too, for which this returns None.
+    They also accept the digits of other scripts, for which this returns None.
     """
     found = _JAVA_INTEGER.fullmatch(text)
     if found is None:
@@ -64,7 +64,7 @@ def java_integer(text: str, bits: int) -> int | None:
 
 
 def java_split(text: str, separator: str) -> list[str]:
-    """Return what ``String.split`` returns: empty parts at the end are dropped."""
+    """Split as ``String.split`` does: empty parts at the end are dropped."""
     parts = text.split(separator)
     while parts and not parts[-1]:
         parts.pop()
@@ -77,7 +77,7 @@ def utf16_length(text: str) -> int:
 
 
 def string_hash(text: str) -> int:
-    """Return ``String.hashCode()``, a signed number of 32 bits over the UTF-16 units."""
+    """Return ``String.hashCode()``, a signed 32-bit number over the UTF-16 units."""
     units = memoryview(text.encode(_UTF16, "surrogatepass")).cast("H")
     value = 0
     for unit in units:
@@ -91,13 +91,13 @@ def string_hashes(strings: Array) -> npt.NDArray[np.int32]:
     Parameters
     ----------
     strings
-        Array of type string, large_string, binary or large_binary; bytes count as UTF-8 and are
-        decoded as `decode_utf8` does.
+        Array of type string, large_string, binary or large_binary; bytes are decoded as
+        `decode_utf8` does.
 
     Returns
     -------
     hashes
-        One number a row, 0 for null and for empty strings.
+        One number per row; 0 for nulls and empty strings.
     """
     if len(strings) == 0:
         return np.empty(0, np.int32)
@@ -105,7 +105,7 @@ def string_hashes(strings: Array) -> npt.NDArray[np.int32]:
     hashes = _hashes_of_words(data, offsets)
     if hashes is None:
         hashes = _hashes_in_blocks(data, offsets)
-    if strings.null_count:  # the bytes after a null are undefined
+    if strings.null_count:  # the bytes of a null row are undefined
         hashes[strings.is_null().to_numpy(zero_copy_only=False)] = 0
     return hashes.view(np.int32)
 
@@ -153,7 +153,7 @@ def _block_hashes(
         return _polynomials(*units)
     hashes = _polynomials(block, bounds)
     rows = np.unique(np.searchsorted(bounds, np.flatnonzero(_not_ascii(block)), "right") - 1)
-    for row in rows.tolist():  # malformed bytes in this block: its non-ASCII rows one by one
+    for row in rows.tolist():  # the block has malformed bytes: non-ASCII rows go one by one
         text = decode_utf8(block[bounds[row] : bounds[row + 1]].tobytes())
         hashes[row] = string_hash(text) & _INT32_WRAP
     return hashes
@@ -162,10 +162,10 @@ def _block_hashes(
 def _hashes_of_words(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32] | None:
-    """Hash equally long rows of 8, 16, … 256 ASCII bytes, as unique keys are; None for others.
+    """Hash rows of equal length, 8, 16, … 256 ASCII bytes, such as unique keys; None for others.
 
-    Eight bytes are one number here, and in a third of the time: neighbours are put together where
-    they lie, in fields of 16 bits, then of 32, then of 64.
+    Hashing eight bytes as one number takes a third of the time: neighbours are combined in place,
+    in fields of 16 bits, then of 32, then of 64.
     """
     count, begin, width = len(offsets) - 1, int(offsets[0]), int(offsets[1] - offsets[0])
     if width % _WORD_BYTES or not 0 < width <= _MOST_IN_WORDS or (np.diff(offsets) != width).any():
@@ -205,10 +205,10 @@ def _not_ascii(block: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 def _utf16_units(
     block: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.int64]] | None:
-    """UTF-16 units of a block and where each row begins in them; None if a row is malformed."""
+    """Return a block's UTF-16 units and where each row begins in them; None if one is malformed."""
     continuation = block.view(np.int8) < _FIRST_LEAD
     if continuation[bounds[:-1][bounds[:-1] < len(block)]].any():
-        return None  # well-formed as a whole only: a character is torn between two rows
+        return None  # well-formed only as a whole: a character is split between two rows
     try:
         text = block.tobytes().decode()
     except UnicodeDecodeError:
@@ -229,7 +229,7 @@ def _polynomials(units: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> npt.
 
 @lru_cache(maxsize=1)
 def _power_tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """``31**(position - 1)`` and ``31**-position`` modulo 2**32."""
+    """Return ``31**(position - 1)`` and ``31**-position`` modulo 2**32."""
     inverse = pow(31, -1, 1 << 32)
     powers = np.full(_BLOCK_BYTES + 1, 31, np.uint32)
     powers[0] = inverse

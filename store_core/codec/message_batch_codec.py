@@ -1,6 +1,6 @@
-"""Columns of many messages at once: frames of records -> Arrow columns.
+"""Columns of many messages: frames of records -> Arrow columns.
 
-Equal to ``message_codec`` and ``message`` row by row; a property test holds them so.
+Row by row they equal ``message_codec`` and ``message``, which a property test checks.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _HEADER_FIELDS = {
     "prepared_transaction_offset": "prepared_transaction_offset",
 }
 PROPERTY_OF_COLUMN = {"unique_key": PROPERTY_UNIQ_KEY, "tags": PROPERTY_TAGS}
-_FEW_ROWS = 48  # up to here they are sooner done one by one
+_FEW_ROWS = 48  # up to so many rows, one by one is faster
 _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
 
 
 @cache
 def message_schema() -> Schema:
-    """Return all columns that a record has, in the order of table ``messages``.
+    """Return all columns of a record, in the order of table ``messages``.
 
-    Column ``store`` is not a record's own.
+    Column ``store`` is not part of a record.
     """
     return pa.schema(
         [
@@ -83,12 +83,12 @@ def message_schema() -> Schema:
 
 
 def timestamp_type() -> DataType:
-    """Return the type of times, which is Spark's."""
+    """Return the type of times, the same as Spark's."""
     return pa.timestamp("us", "UTC")
 
 
 class RecordTexts(NamedTuple):
-    """What a record says in words.
+    """Topic and properties of a record as text.
 
     Attributes
     ----------
@@ -101,15 +101,15 @@ class RecordTexts(NamedTuple):
 
 
 class MessageColumns:
-    """Columns of the records of some frames, each built when it is first asked for.
+    """Columns of the records of some frames, each built on first use.
 
     Parameters
     ----------
     max_decoded_bytes
         Most bytes that a body may inflate to.
     known_properties, known_topics
-        All properties that any row has, as `property_values` would find them, and what `topics`
-        would return, by whoever has just encoded the records; None: read from the records.
+        All properties that any row has, as `property_values` would return them, and the result of
+        `topics`, if the caller has just encoded the records; read from the records if None.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class MessageColumns:
 
     @classmethod
     def shared(cls, frames: RecordFrames) -> MessageColumns:
-        """Return the columns of frames, the same at every call: properties are split only once."""
+        """Return the one object for these frames, so that properties are split only once."""
         if frames.shared is None:
             frames.shared = cls(frames)
         columns: MessageColumns = frames.shared
@@ -145,7 +145,7 @@ class MessageColumns:
 
     @property
     def bad_bodies(self) -> list[BadBody]:
-        """Rows, ascending, of which a body was found that cannot be decoded; each once."""
+        """Rows, ascending, whose body could not be decoded so far; each once."""
         return [BadBody(row, reason) for row, reason in sorted(self._bad_bodies.items())]
 
     def add_bad_body(self, row: int, reason: str) -> None:
@@ -195,16 +195,16 @@ class MessageColumns:
         return self._property_columns().values_of(PROPERTY_OF_COLUMN[name])
 
     def few_texts(self) -> list[RecordTexts] | None:
-        """Return the texts of each record if there are only a few; else None: use the columns.
+        """Return each record's texts; None if there are more than a few: then use the columns.
 
-        One record, or two, are dispatched in a fifth of the time so, and without Arrow.
+        One or two records are dispatched in a fifth of the time this way, and without Arrow.
         """
         if self._few_texts is None and self._known is None and len(self.frames) <= _FEW_ROWS:
             self._few_texts = _texts(self.frames)
         return self._few_texts
 
     def topics(self) -> Array:
-        """Return the topics as they are stored: a ``pa.DictionaryArray`` of bytes."""
+        """Return the topics as stored: a ``pa.DictionaryArray`` of bytes."""
         if self._topics is None:
             frames = self.frames
             raw = gather_binary(frames.data, frames.topic_start, frames.topic_length)
@@ -212,13 +212,13 @@ class MessageColumns:
         return self._topics
 
     def has_property(self, name: str) -> bool:
-        """Return whether any row has a property; cheaper than its values."""
+        """Return whether any row has a property; cheaper than `property_values`."""
         if self._known is None:
             return self._property_columns().holds(name)
         return name in self._known and self._known[name].null_count < len(self.frames)
 
     def property_values(self, name: str) -> Array:
-        """Return the value of any property, null where it is absent."""
+        """Return the values of a property, null where it is absent."""
         if self._known is None:
             return self._property_columns().values_of(name)
         return self._known[name] if name in self._known else pa.nulls(len(self.frames), pa.string())
@@ -300,7 +300,7 @@ def _texts(frames: RecordFrames) -> list[RecordTexts]:
 
 
 def timestamp_column(milliseconds: npt.NDArray[np.int64]) -> Array:
-    """Return times in ms as Spark timestamps; null outside of the years 1 to 9999."""
+    """Return times in ms as Spark timestamps; null outside the years 1 to 9999."""
     fits = (milliseconds >= _MIN_TIMESTAMP_MS) & (milliseconds <= _MAX_TIMESTAMP_MS)
     if fits.all():
         return pa.array(milliseconds * 1000).view(timestamp_type())

@@ -1,7 +1,7 @@
 """One commit log record: bytes to fields and back.
 
 Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder.encode``,
-``MessageDecoder`` (release 5.3.3). Many records at once: ``message_batch_codec``.
+``MessageDecoder`` (release 5.3.3). ``message_batch_codec`` decodes many records together.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _TOPIC_LENGTHS = {MESSAGE_MAGIC_CODE: struct.Struct(">b"), MESSAGE_MAGIC_CODE_V2
 _HOST_FLAGS = {IPV4_HOST_BYTES: 0, IPV6_HOST_BYTES: 1}
 _NAME_VALUE = bytes([NAME_VALUE_SEPARATOR])
 _SEPARATOR = bytes([PROPERTY_SEPARATOR])
-# Ten digits leave no room for the zero byte of a length below 256: what matches lies wholly
-# inside the properties. What comes before is a separator or the length (20) of the properties.
+# A properties length below 256 has a zero byte, which this tail has not, so a match is wholly
+# inside the properties. Before it comes a separator or the length (20) of the properties.
 _CRC_TAIL = re.compile(
     b"(?:"
     + _SEPARATOR
@@ -63,7 +63,7 @@ _CRC_TAIL = re.compile(
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """Every field of a record as it is stored.
+    """Every field of a record as stored.
 
     Times are ms since the epoch; hosts are 8 (IPv4) or 20 raw bytes; ``body`` may be compressed
     or an inner batch, see ``sys_flag``.
@@ -89,11 +89,11 @@ class StoredRecord:
 
 
 class _DamageError(Exception):
-    """Reason for a CorruptRecordError, raised where the place is not known."""
+    """Reason for a CorruptRecordError, raised where the position is not known."""
 
 
 def body_crc(body: bytes) -> int:
-    """Return the CRC-32 of a stored body as the record has it: the top bit cleared."""
+    """Return the CRC-32 of a stored body as records contain it: with the top bit cleared."""
     return crc32(body) & 0x7FFFFFFF
 
 
@@ -114,7 +114,7 @@ def decode_message(
     buf
         Buffer of bytes: a segment, or a piece of one.
     check_crc
-        Compare the CRC of the body (of a body that is not empty, as RocketMQ does).
+        Check the CRC of the body, unless it is empty, as RocketMQ does.
     end
         Where readable bytes end in ``buf``; default: its length.
     file_position
@@ -123,7 +123,7 @@ def decode_message(
     Raises
     ------
     CorruptRecordError
-        The bytes are no message record, a blank record too.
+        The bytes are not a message record; a blank record is not one either.
     """
     view = memoryview(buf)
     end = len(view) if end is None else min(end, len(view))
@@ -137,9 +137,9 @@ def decode_message(
 
 
 def queue_of_record(buf: Any, commit_log_offset: int) -> tuple[bytes, int] | None:
-    """Return topic and queue id of the record that all of ``buf`` is; None where it is none.
+    """Return topic and queue id of the record that fills ``buf``; None if it is not a record.
 
-    The checks are those of `decode_message`, but the body is not looked at.
+    Makes the checks of `decode_message` without its CRC check.
     """
     view = memoryview(buf)
     try:
@@ -164,7 +164,7 @@ def _check(record: StoredRecord, commit_log_offset: int, check_crc: bool) -> Non
 
 
 class _Parts(NamedTuple):
-    """Header of a record and the positions of what follows it; all lie inside the record."""
+    """Header of a record and the positions of its other parts, all inside the record."""
 
     header: Any
     body_at: int
@@ -179,7 +179,7 @@ def _decode(view: memoryview, at: int, end: int) -> StoredRecord:
     parts = _parts(view, at, end)
     body = view[parts.body_at : parts.body_end].tobytes()
     topic = view[parts.topic_at : parts.topic_end].tobytes()
-    # All header fields but the last, the body's length, in the order of StoredRecord.
+    # The header fields, except the last (the body's length), are in the order of StoredRecord.
     fields = (*parts.header[:-1], body, topic, view[parts.properties_at : parts.stop].tobytes())
     return StoredRecord(*fields)
 
@@ -211,7 +211,7 @@ def _parts(view: memoryview, at: int, end: int) -> _Parts:
 
 
 def _frame(view: memoryview, at: int, end: int) -> tuple[int, struct.Struct]:
-    """Check size and magic code; return the size and the coding of the topic length."""
+    """Check size and magic code; return the size and the format of the topic length."""
     if at < 0 or at + RECORD_PREFIX.size > end:
         raise _DamageError(f"no record begins here: {max(end - at, 0)} readable bytes are left")
     total_size, magic_code = RECORD_PREFIX.struct.unpack_from(view, at)
@@ -246,21 +246,21 @@ def encode_message(  # noqa: PLR0913 (one parameter a field)
     magic_code: int | None = None,
     stored_body_crc: int | None = None,
 ) -> bytes:
-    """Return the bytes of a record; topic, body and properties are stored as they are given.
+    """Return the bytes of a record; topic, body and properties are stored as given.
 
     Parameters
     ----------
     born_host, store_host
         8 or 20 raw bytes; the two IPv6 bits of the sys flag are set accordingly.
     magic_code
-        Version; default: V1 where its one length byte (signed) holds the topic, else V2.
+        Version; default: V1 if the topic's length fits its one (signed) length byte, else V2.
     stored_body_crc
         Default: the CRC of ``body``, 0 for an empty one.
 
     Raises
     ------
     ValueError
-        A host of another length; a topic or properties too long.
+        A host has another length; the topic or the properties are too long.
     """
     magic_code = _version(topic, magic_code)
     tail = _tail(topic, magic_code, properties_raw)
@@ -279,7 +279,7 @@ def encode_message(  # noqa: PLR0913 (one parameter a field)
 
 
 def encode_record(record: StoredRecord) -> bytes:
-    """Return the bytes that `decode_message` made ``record`` from."""
+    """Return the bytes that `decode_message` decoded to ``record``."""
     return encode_message(
         topic=record.topic_bytes,
         body=record.body,
@@ -301,14 +301,14 @@ def encode_record(record: StoredRecord) -> bytes:
 
 
 def encode_blank(size: int) -> bytes:
-    """Return the 8 bytes that say that ``size`` bytes, to the end of the segment, are unused."""
+    """Return the 8 bytes that mark ``size`` bytes, up to the end of the segment, as unused."""
     if size < BLANK_RECORD_BYTES:
         raise ValueError(f"a blank record has at least {BLANK_RECORD_BYTES} bytes, not {size}")
     return RECORD_PREFIX.pack(total_size=size, magic_code=BLANK_MAGIC_CODE)
 
 
 def _version(topic: bytes, magic_code: int | None) -> int:
-    """Return the magic code; without one, that of the first version that holds the topic."""
+    """Return the magic code; if None, that of the first version that fits the topic."""
     if magic_code is None:
         long_topic = len(topic) > MAX_TOPIC_BYTES_V1
         return MESSAGE_MAGIC_CODE_V2 if long_topic else MESSAGE_MAGIC_CODE
@@ -318,7 +318,7 @@ def _version(topic: bytes, magic_code: int | None) -> int:
 
 
 def _tail(topic: bytes, magic_code: int, properties_raw: bytes) -> bytes:
-    """Return topic and properties, each after its length."""
+    """Return topic and properties, each preceded by its length."""
     if len(topic) > MAX_PROPERTIES_BYTES or len(properties_raw) > MAX_PROPERTIES_BYTES:
         raise ValueError(f"topic or properties are longer than {MAX_PROPERTIES_BYTES} bytes")
     counted_topic = _TOPIC_LENGTHS[magic_code].pack(len(topic)) + topic
@@ -342,8 +342,8 @@ def _with_host_flags(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
 def split_properties(data: bytes) -> list[tuple[str, str]]:
     """Return the names and values that RocketMQ accepts, in stored order, with repeats.
 
-    Entries without a separator, a name or a value are dropped; a value may hold further U+0001.
-    Both separators are ASCII, so cutting the bytes is the same as cutting the decoded text.
+    Entries without a separator, a name or a value are dropped; a value may contain more U+0001.
+    Both separators are ASCII, so splitting the bytes equals splitting the decoded text.
     """
     pairs = []
     for entry in data.split(_SEPARATOR):
@@ -354,14 +354,14 @@ def split_properties(data: bytes) -> list[tuple[str, str]]:
 
 
 def string_to_properties(data: bytes) -> dict[str, str]:
-    """Return the properties as RocketMQ decodes them: of a repeated name the last value wins."""
+    """Return the properties as RocketMQ decodes them: the last value of a repeated name wins."""
     return dict(split_properties(data))
 
 
 def properties_to_bytes(pairs: Iterable[tuple[str, str]], closing_separator: bool = True) -> bytes:
     """Encode names and values in the given order.
 
-    Releases 4.9.1 to 5.1.x leave the closing separator out; readers accept both.
+    Releases 4.9.1 to 5.1.x omit the closing separator; readers accept both.
     Lone surrogates become ``?``, as in Java.
     """
     data = _SEPARATOR.join(
@@ -372,7 +372,7 @@ def properties_to_bytes(pairs: Iterable[tuple[str, str]], closing_separator: boo
 
 
 def split_keys(value: str) -> list[str]:
-    """Return the words of a KEYS value, as the index sees them: in order, with repeats."""
+    """Return the words of a KEYS value as the index splits them: in order, with repeats."""
     return [word for word in value.split(KEY_SEPARATOR) if word]
 
 
@@ -387,7 +387,7 @@ def verify_property_crc(record: bytes) -> bool | None:
     Returns
     -------
     good
-        None when the record has no such tail.
+        None if the record has no such tail.
     """
     tail_at = len(record) - CRC32_PROPERTY_BYTES
     match = _CRC_TAIL.search(record, max(tail_at - 2, 0))

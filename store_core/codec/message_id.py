@@ -1,4 +1,4 @@
-"""Hosts as bytes and as text, and the message ids that are made of them.
+"""Hosts as bytes and as text, and the message ids built from them.
 
 Source: RocketMQ ``MessageDecoder.createMessageId``, ``decodeMessageId`` (release 5.3.3).
 """
@@ -34,12 +34,12 @@ _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 
 
 def message_id(store_host: bytes, commit_log_offset: int) -> str:
-    """Return the id of the record at an offset; 32 characters, 56 with an IPv6 host."""
+    """Return the id of the record at an offset: 32 characters, 56 with an IPv6 host."""
     return (store_host + commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def parse_message_id(text: str) -> tuple[bytes, int]:
-    """Return store host (8 or 20 bytes) and commit log offset of an id, in either case.
+    """Return store host (8 or 20 bytes) and commit log offset of an id in upper or lower case.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def message_id_column(
     Raises
     ------
     ValueError
-        The ids fill more than 2 GiB, the bound of a string array.
+        The ids take 2 GiB or more, too much for a string array.
     """
     count, host_bytes = store_hosts.shape
     characters = 2 * (host_bytes + _OFFSET_BYTES)
@@ -83,27 +83,27 @@ def message_id_column(
 
 @lru_cache(maxsize=1)
 def _hex_pairs() -> npt.NDArray[np.uint16]:
-    """Two characters of every byte, as they lie in memory."""
+    """Return the two characters of every byte value, as one number in memory order."""
     return np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 
 
 # Source: RocketMQ ``MessageClientIDSetter.createUniqID`` (release 5.3.3): address, process id, hash
 # of the class loader, milliseconds since the month began, a counter; upper-case hex.
 class ClientMessageIds:
-    """Gives out ids that differ from each other, as one Java process would.
+    """Generates distinct ids, as one Java process does.
 
-    A Java client waits for no clock and begins its counter anew after 65,536 ids, so that more
-    than that in one millisecond repeat. Here the time moves on by one millisecond instead.
+    A Java client does not wait for the clock, and its counter wraps after 65,536 ids, so more than
+    that in one millisecond repeat. Here the time moves on by one millisecond instead.
 
     Parameters
     ----------
     address
-        4 or 16 bytes of this machine's address.
+        This machine's address, 4 or 16 bytes.
     process_id
-        Its low 16 bits count.
+        Only its low 16 bits are used.
     loader_hash
-        What tells apart two processes of equal number, such as those of two machines behind one
-        address: any number of 32 bits, signed; random, as a rule.
+        Distinguishes processes with equal ids, such as those of two machines that share an
+        address: any signed 32-bit number; usually random.
     now_ms
         Milliseconds since the epoch.
     """
@@ -131,7 +131,7 @@ class ClientMessageIds:
 
 @lru_cache(maxsize=1)
 def _counters() -> npt.NDArray[np.uint32]:
-    """Return the four characters of every value of the counter, as one number each."""
+    """Return the four characters of every counter value, as one number each."""
     octets = np.arange(1 << _COUNTER_BITS).astype(">u2").tobytes()
     return np.frombuffer(octets.hex().upper().encode(), np.uint32)
 
@@ -149,7 +149,7 @@ def format_host(raw: bytes) -> str:
     """Return ``1.2.3.4:port`` or ``[2001:db8:0:0:0:0:0:17]:port`` for 8 or 20 stored bytes.
 
     The address is spelled as in Java (no ``::``); an IPv4-mapped one becomes IPv4. The port is
-    the stored number, also where it is none that a socket can have.
+    the stored number, even one that no socket can have.
     """
     if len(raw) not in (IPV4_HOST_BYTES, IPV6_HOST_BYTES):
         raise ValueError(f"a host has 8 or 20 bytes, not {len(raw)}")
@@ -168,7 +168,7 @@ def parse_host(text: str) -> bytes:
     Raises
     ------
     ValueError
-        The text is no such host.
+        The text does not have this form.
     """
     address, _, port_text = text.rpartition(":")
     bracketed = address.startswith("[") and address.endswith("]")
@@ -202,7 +202,7 @@ def host_column(raw: npt.NDArray[np.uint8]) -> Array:
     else:
         fixed = pa.binary(IPV6_HOST_BYTES)
         column = pa.Array.from_buffers(fixed, len(raw), [None, pa.py_buffer(raw)])
-    if raw[-1].tobytes() == raw[0].tobytes() and (raw == raw[0]).all():  # one broker's, as a rule
+    if raw[-1].tobytes() == raw[0].tobytes() and (raw == raw[0]).all():  # usually one broker's
         return pa.repeat(_format_rows(raw[:1])[0], len(raw))
     encoded = column.dictionary_encode()
     distinct = np.frombuffer(

@@ -3,8 +3,8 @@
 In a gathered block ``name 0x01 value 0x02 name 0x01 value 0x02 …`` the positions of the separators
 are the offsets of all names and values. The rules are those of RocketMQ's
 ``MessageDecoder.string2messageProperties`` (4.9.4 to 5.3.3): a part ends at 0x02 or at the end of
-the string; its name ends at its first 0x01; parts without a name or a value are dropped; the last
-of repeated names wins.
+the string; its name ends at its first 0x01; parts without a name or a value are dropped; of
+repeated names the last wins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SEPARATOR = bytes([PROPERTY_SEPARATOR])
 
 
 def utf8_column(array: Array) -> Array:
-    """Return a binary array as strings; bytes that are not UTF-8 are replaced as Java does."""
+    """Return a binary array as strings; bytes that are not UTF-8 are replaced as in Java."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:
@@ -53,7 +53,7 @@ class PropertyColumns:
     Parameters
     ----------
     block
-        ``pa.BinaryArray`` without nulls, one property string a row, starting at its first byte.
+        ``pa.BinaryArray`` without nulls, one property string per row, starting at its first byte.
     """
 
     def __init__(self, block: Array) -> None:
@@ -61,10 +61,10 @@ class PropertyColumns:
         self._row_offsets, values = binary_parts(block)
         self._data = values[: int(self._row_offsets[-1])] if len(block) else values[:0]
         self._pairs_per_row = 0
-        """As many pairs in every row; 0 where that differs."""
+        """Pairs in every row; 0 if rows differ."""
         self._interleaved: Array | None = None
         self._same_names = False
-        """All rows have names of the same codes and lengths as the first, in the same order."""
+        """The names of all rows have the same codes and lengths, in the same order."""
         self._split()
 
     def _split(self) -> None:
@@ -82,14 +82,15 @@ class PropertyColumns:
         self._finish()
 
     def _split_by_rule(self, found: Int32s, kind: npt.NDArray[np.uint8]) -> None:
-        """Split any bytes by the exact rule; as much columnar as the usual case, in more passes."""
+        """Split any bytes by the exact rule, columnar like the usual case but in more passes."""
         data, rows = self._data, self._row_offsets
         separators = found[kind == PROPERTY_SEPARATOR]
         name_ends = found[kind == NAME_VALUE_SEPARATOR]
         starts, ends = rows[:-1], rows[1:]
         filled = ends > starts
         open_ends = ends[filled][data[ends[filled] - 1] != PROPERTY_SEPARATOR]
-        # A string's own end comes before a separator at the same place (the next row's first byte).
+        # A string's own end sorts before a separator at the same position (the next row's first
+        # byte).
         part_end = np.concatenate([open_ends, separators])
         is_separator = np.concatenate(
             [np.zeros(len(open_ends), np.int32), np.ones(len(separators), np.int32)]
@@ -117,7 +118,7 @@ class PropertyColumns:
 
     @property
     def _pieces(self) -> Array:
-        """Names at 4k and values at 4k + 2, made on demand."""
+        """Names at 4k and values at 4k + 2, built on demand."""
         if self._interleaved is None:
             self._interleaved = _interleaved(
                 self._name_start, self._name_end, self._value_end, pa.py_buffer(self._data)
@@ -125,10 +126,10 @@ class PropertyColumns:
         return self._interleaved
 
     def _count_pairs(self) -> Int32s:
-        """Return the number of the first pair of each row, and that of all pairs."""
+        """Return the index of each row's first pair, and last the number of all pairs."""
         pairs, rows = len(self._value_end), len(self._row_offsets) - 1
         if rows and pairs and pairs % rows == 0:
-            step = pairs // rows  # as a rule all messages have as many properties
+            step = pairs // rows  # usually all messages have equally many properties
             if (self._value_end[step - 1 :: step] + 1 == self._row_offsets[1:]).all():
                 self._pairs_per_row = step
                 return np.arange(0, pairs + 1, step, dtype=np.int32)
@@ -157,7 +158,7 @@ class PropertyColumns:
         return utf8_column(gather_binary(self._data, starts, self._value_end[index] - starts))
 
     def map_column(self) -> Array:
-        """Return all properties as a ``pa.MapArray`` of strings; each name once a row."""
+        """Return all properties as a ``pa.MapArray`` of strings; each name once per row."""
         count = len(self._name_start)
         names = self._pieces.take(pa.array(np.arange(0, 4 * count, 4)))
         values = self._pieces.take(pa.array(np.arange(2, 4 * count, 4)))
@@ -185,9 +186,9 @@ class PropertyColumns:
         values: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int64],
     ) -> Array:
-        """Return property strings made of pairs of these; each closed by its separator."""
-        # Of the bytes a 1 x 2 b c 1 y 2 (pairs a=x and bc=y) the pieces begin at 0, 2, 4, 4, 7, 9:
-        # 3k is a name with its separator, 3k + 1 a value with its own, 3k + 2 what lies between.
+        """Return property strings joined from these pairs, each closed by its separator."""
+        # In the bytes a 1 x 2 b c 1 y 2 (pairs a=x and bc=y) the pieces begin at 0, 2, 4, 4, 7, 9:
+        # 3k is a name with its separator, 3k + 1 a value with its own, 3k + 2 the bytes between.
         count = len(self._name_start)
         offsets = np.empty(3 * count + 1, np.int32)
         offsets[0:-1:3], offsets[1::3] = self._name_start, self._name_end + 1
@@ -211,10 +212,10 @@ class PropertyColumns:
     def _each_name_once(
         self, names: Array
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Int32s]:
-        """Return of each name of each row the first pair, the last pair, and where rows begin.
+        """Return the first and the last pair of each name in each row, and where rows begin.
 
-        Brokers add the properties of a batch to those of all its messages, so that a producer of
-        batches repeats the same names in every message: then one row tells the pairs of all.
+        Brokers add a batch's properties to those of all its messages, so batches repeat the same
+        names in every message: then the pairs of one row give those of all.
         """
         encoded = names.dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -230,21 +231,21 @@ class PropertyColumns:
         return first, last, np.append(0, np.cumsum(counts)).astype(np.int32)
 
     def _pairs_named(self, name: bytes) -> npt.NDArray[np.int64]:
-        """Return for each row the last pair of that name, or -1."""
-        if self._same_names:  # as a rule: producers give all messages the same properties
+        """Return each row's last pair of that name, or -1."""
+        if self._same_names:  # usual: producers give all messages the same properties
             found = self._in_first_row(name)
             if not len(found):
                 return np.full(len(self._block), -1, np.int64)
-            if len(name) <= _CODE_BYTES:  # equal codes, equal names
+            if len(name) <= _CODE_BYTES:  # equal codes mean equal names
                 step = self._pairs_per_row
                 return np.arange(found[-1], len(self._block) * step, step)
         candidates = self._candidates(name)
         index = np.full(len(self._block), -1, np.int64)
-        index[self._rows_of(candidates)] = candidates  # of repeated rows numpy keeps the last
+        index[self._rows_of(candidates)] = candidates  # for repeated rows numpy keeps the last
         return index
 
     def _in_first_row(self, name: bytes) -> npt.NDArray[np.int64]:
-        """Return the pairs of the first row that have the code and the length of a name."""
+        """Return the first row's pairs whose names have the code and the length of ``name``."""
         first = slice(0, self._pairs_per_row)
         is_like = self._name_code[first] == _name_code(name)
         found: npt.NDArray[np.int64] = np.flatnonzero(
@@ -253,7 +254,7 @@ class PropertyColumns:
         return found
 
     def _candidates(self, name: bytes) -> npt.NDArray[np.int64]:
-        """Return the pairs of a name, ascending."""
+        """Return the pairs with that name, ascending."""
         candidates: npt.NDArray[np.int64] = np.flatnonzero(self._name_code == _name_code(name))
         candidates = candidates[self._name_length[candidates] == len(name)]
         for at, code in enumerate(name[_CODE_BYTES:], _CODE_BYTES):
@@ -261,7 +262,7 @@ class PropertyColumns:
         return candidates
 
     def _has_repeats(self) -> bool:
-        """Return whether two names of a row may be equal: those of equal codes."""
+        """Return whether two names of a row may be equal, because their codes are."""
         code, pairs_per_row = self._name_code, np.diff(self._pair_offsets)
         most = int(pairs_per_row.max(initial=0))
         row_of = np.repeat(np.arange(len(pairs_per_row)), pairs_per_row)
@@ -277,7 +278,7 @@ class PropertyColumns:
 def _ends_of_groups(
     keys: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each key comes first, ascending, and where the same key comes last."""
+    """Return the first position of each key, ascending, and its last position."""
     first = np.unique(keys, return_index=True)[1]
     last = len(keys) - 1 - np.unique(keys[::-1], return_index=True)[1]
     order = np.argsort(first)
@@ -287,7 +288,7 @@ def _ends_of_groups(
 def _name_codes(
     data: npt.NDArray[np.uint8], start: Int32s, length: Int32s
 ) -> npt.NDArray[np.uint64]:
-    """Return the first eight bytes of each name as a number; shorter names end in zeros."""
+    """Return the first eight bytes of each name as a number; shorter names are zero-padded."""
     codes = np.zeros(len(start), np.uint64)
     inner = start <= len(data) - _CODE_BYTES
     if inner.all() and len(start):
@@ -306,7 +307,7 @@ def _name_code(name: bytes) -> np.uint64:
 def _alternates(
     found: Int32s, kind: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8], rows: Int32s
 ) -> bool:
-    """Return whether every row is a closed sequence of name 1 value 2, nothing of it empty."""
+    """Return whether every row is a closed sequence of name 1 value 2 without empty parts."""
     if len(found) % 2 or not (
         (kind[0::2] == NAME_VALUE_SEPARATOR).all() and (kind[1::2] == PROPERTY_SEPARATOR).all()
     ):
@@ -318,7 +319,7 @@ def _alternates(
 
 
 def _interleaved(name_start: Int32s, name_end: Int32s, value_end: Int32s, values: Any) -> Array:
-    """Return names at 4k and values at 4k + 2 as views of the block; separators are between."""
+    """Return names at 4k and values at 4k + 2 as views of the block, with separators between."""
     count = len(name_start)
     offsets = np.empty(4 * count + 1, np.int32)
     offsets[0:-1:4], offsets[1::4] = name_start, name_end
@@ -334,7 +335,7 @@ def _have_equal_codes(row_of: npt.NDArray[np.int64], codes: npt.NDArray[np.uint6
 
 
 def _split_at_spaces(strings: Array) -> Array:
-    """Return all words, empty ones too; as a rule every string is one word."""
+    """Return all words, empty ones too; usually every string is one word."""
     offsets, data = binary_parts(strings)
     if strings.null_count or (data[offsets[0] : offsets[-1]] == _SPACE).any():
         return pc.split_pattern(strings, " ")
@@ -342,9 +343,9 @@ def _split_at_spaces(strings: Array) -> Array:
 
 
 def words_column(strings: Array) -> Array:
-    """Split strings at single spaces into ``list<string>``, empty words dropped, nulls kept.
+    """Split strings at single spaces into ``list<string>``; drops empty words, keeps nulls.
 
-    Source: RocketMQ ``IndexService.buildIndex`` (5.3.3), which indexes the words of ``KEYS`` so.
+    Source: RocketMQ ``IndexService.buildIndex`` (5.3.3), which splits ``KEYS`` the same way.
     """
     words = _split_at_spaces(strings)
     flat, offsets = words.values, np.frombuffer(words.buffers()[1], np.int32)
@@ -369,12 +370,12 @@ def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Arra
     ----------
     properties
         Array of type map<string, string>; its entries come first, in order. Entries with a null
-        or empty value, or an empty name, are left out: no decoder would see them. None, if there is
-        a named one: there are no others.
+        or empty value, or an empty name, are left out: no decoder would return them. None if there
+        are only named properties, at least one.
     named
-        Property name -> array of strings, or of lists of strings, which become words with a space
-        between, nulls left out; as many rows as ``properties``. Where the value is not null it
-        replaces that of the map; an empty one removes it.
+        Property name -> array of strings, or of lists of strings, whose words are joined with
+        spaces, without nulls; as many rows as ``properties``. A value that is not null replaces
+        that of the map; an empty one removes it.
     """
     values = {name: joined_words(array).cast(pa.binary()) for name, array in named.items()}
     parts = [] if properties is None else [_map_entries(properties, values)]
@@ -382,7 +383,7 @@ def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Arra
     for name, value in values.items():
         if value.null_count == 0 and (pc.min(pc.binary_length(value)).as_py() or 0) > 0:
             parts += [_scalar(before + name.encode() + _NAME_VALUE), value]
-            before = _SEPARATOR  # of all rows; goes along with the next name
+            before = _SEPARATOR  # of all rows; prefixed to the next name
         else:
             parts += [_scalar(before), _entries(_scalar(name.encode()), value)]
             before = b""
@@ -390,9 +391,9 @@ def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Arra
 
 
 def joined_words(array: Array) -> Array:
-    """Return lists of words as strings with a space between; strings as they are.
+    """Join lists of words with spaces; strings are returned as they are.
 
-    Nulls among the words are left out: a row keeps the others. A null list stays null.
+    Null words are left out; a null list stays null.
     """
     if not pa.types.is_list(array.type):
         return array

@@ -1,7 +1,8 @@
-"""Many commit log records at once: Arrow columns -> bytes.
+"""Many commit log records: Arrow columns -> bytes.
 
-Equal to ``message_codec.encode_message`` row by row; a property test holds it so. What only the
-append knows (queue offset, physical offset, store time) is filled in by `EncodedRecords.patch`.
+Row by row they equal ``message_codec.encode_message``, which a property test checks.
+`EncodedRecords.patch` fills in the values known only on append: queue offset, physical offset,
+store time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _NUMBERS = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
-# Queue offset and physical offset lie side by side; of the flags the last byte is looked at.
+# Queue offset and physical offset are adjacent; only the last byte of the flags is read.
 _OFFSETS = struct.Struct(">qq")
 _OFFSETS_AT = HEADER_IPV4.at("queue_offset")
 _TIME = struct.Struct(">q")
@@ -78,21 +79,21 @@ def encode_records(
     Parameters
     ----------
     batch
-        Columns ``topic``, ``body``, ``properties_raw`` (bytes or strings), and where they are not
-        0: ``queue_id``, ``flag``, ``sys_flag``, ``born_timestamp`` (ms), ``reconsume_times``,
-        ``prepared_transaction_offset``, and raw hosts of 8 or 20 bytes: ``born_host``,
-        ``store_host``. Nothing is null. Version 2 where the topic has more than 127 bytes; the
+        Columns ``topic``, ``body``, ``properties_raw`` (bytes or strings); optional, default 0:
+        ``queue_id``, ``flag``, ``sys_flag``, ``born_timestamp`` (ms), ``reconsume_times``,
+        ``prepared_transaction_offset``; optional raw hosts of 8 or 20 bytes: ``born_host``,
+        ``store_host``. No nulls. A topic of more than 127 bytes makes a record of version 2; the
         IPv6 bits of the sys flag follow the hosts.
     store_host
-        Of rows without a host of their own.
+        Default of both hosts, if the batch does not have the column.
     property_crc
         End every record with property ``__CRC32#`` (``enabledAppendPropCRC``, since 5.2.0).
 
     Raises
     ------
     ValueError
-        A null, a host of another length, a topic or properties too long (the text names the first
-        such row), or more than 2 GiB.
+        A null, a host of another length, or a topic or properties that are too long (the text names
+        the first such row); more than 2 GiB.
     """
     topic, body = _binary(batch, "topic"), _binary(batch, "body")
     properties, tail, properties_bytes = _properties(batch, property_crc)
@@ -130,7 +131,7 @@ def encode_records(
 
 
 def column_without_stored_crc(properties_raw: Array) -> Array:
-    """Return a ``pa.BinaryArray`` of such properties; one byte of each is looked at."""
+    """Return `without_stored_crc` of a ``pa.BinaryArray``, checking one byte per row first."""
     offsets, data = binary_parts(properties_raw)
     ends = offsets[1:][np.diff(offsets) >= CRC32_PROPERTY_BYTES]
     if not len(ends) or not (data[ends - CRC32_PROPERTY_BYTES] == CRC_NAME[0]).any():
@@ -184,7 +185,7 @@ def _headers(
     born_v6: npt.NDArray[np.bool_],
     store_v6: npt.NDArray[np.bool_],
 ) -> Array:
-    """Return the headers as a binary column, made group by group of equal host widths."""
+    """Return the headers as a binary column, built by groups of equal host widths."""
     parts, order = [], []
     for (born, store), layout in HEADERS.items():
         rows = np.flatnonzero((born_v6 == born) & (store_v6 == store))
@@ -221,7 +222,7 @@ def _in_order(parts: list[Any], order: list[Int64s]) -> Array:
 
 
 def _fixed(values: npt.NDArray[Any]) -> Array:
-    """Return equally wide values as a binary column, not copied."""
+    """Return values of equal width as a binary column, without copying."""
     width = values.dtype.itemsize
     offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int64).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
@@ -241,12 +242,12 @@ def _body_crcs(body: Array) -> npt.NDArray[np.int32]:
 
 def _joined(columns: list[Any]) -> npt.NDArray[np.uint8]:
     joined = binary_parts(pc.binary_join_element_wise(*columns, _empty()))[1]
-    # Kernels return memory that nobody else knows; should a release lock it, it is copied.
+    # Kernels return memory with no other user; it is copied if an Arrow release makes it read-only.
     return np.require(joined, requirements="W")
 
 
 def _properties(batch: RecordBatch, property_crc: bool) -> tuple[Any, Any, Int64s]:
-    """Return properties, what is appended to each, and the bytes of both together."""
+    """Return properties, the tail of each, and the length of both together."""
     properties = _binary(batch, "properties_raw")
     tail, tail_bytes = _empty(), np.zeros(batch.num_rows, np.int64)
     if property_crc:
@@ -257,7 +258,7 @@ def _properties(batch: RecordBatch, property_crc: bool) -> tuple[Any, Any, Int64
 
 
 def _reserve_crc(properties: Array) -> tuple[Any, Any, Int64s]:
-    """Return properties without a CRC, what closes each, and the bytes of that."""
+    """Return properties without a CRC, the tail that closes each, and the tail's length."""
     rows = np.flatnonzero(pc.match_substring(properties, CRC_NAME).to_numpy(zero_copy_only=False))
     if len(rows):
         cleaned = [CRC_ENTRY.sub(b"", p) for p in properties.take(pa.array(rows)).to_pylist()]
@@ -281,16 +282,16 @@ def _empty() -> Scalar:
 # 5.3.3).
 @dataclass(frozen=True)
 class EncodedRecords:
-    """Records back to back, finished but for what the append knows.
+    """Records back to back, complete except for the values known only on append.
 
     Attributes
     ----------
     block
         The bytes; writable.
     starts, sizes
-        Where each record begins in the block, and its bytes.
+        Position of each record in the block, and its length in bytes.
     property_crc
-        The last 20 bytes of every record are kept for ``__CRC32#``.
+        The last 20 bytes of every record are reserved for ``__CRC32#``.
     """
 
     block: npt.NDArray[np.uint8]
@@ -304,7 +305,7 @@ class EncodedRecords:
         return len(self.starts)
 
     def rows(self, first: int, stop: int) -> npt.NDArray[np.uint8]:
-        """Return the bytes of the records ``[first, stop)``, not copied."""
+        """Return the bytes of the records ``[first, stop)``, without copying."""
         if first == stop:
             return self.block[:0]
         return self.block[
@@ -324,7 +325,7 @@ class EncodedRecords:
         *,
         first: int = 0,
     ) -> None:
-        """Fill in what the append knows, then the property CRC."""
+        """Fill in offsets and store times, then the property CRC."""
         stop = first + len(queue_offsets)
         if first == stop:
             return
@@ -345,9 +346,9 @@ class EncodedRecords:
 
 
 def without_stored_crc(properties_raw: bytes) -> bytes:
-    """Return properties without the CRC of another record at their end.
+    """Return properties without another record's CRC at their end.
 
-    It says what that record's bytes were: beside others everybody takes the record for damaged.
+    It does not match the bytes of the new record, which every reader would take for damaged.
     """
     if properties_raw[-CRC32_PROPERTY_BYTES:_CRC_NAME_STOP] != CRC_NAME:
         return properties_raw
@@ -355,9 +356,9 @@ def without_stored_crc(properties_raw: bytes) -> bytes:
 
 
 def reserve_property_crc(properties_raw: bytes) -> bytes:
-    """Return properties that end with room for the CRC, as `patch_record` wants them.
+    """Return properties that end with room for the CRC, as `patch_record` needs them.
 
-    A ``__CRC32#`` that came along is removed, a missing separator before the new one is added.
+    An existing ``__CRC32#`` is removed; a missing separator before the new one is added.
     """
     kept = CRC_ENTRY.sub(b"", properties_raw)
     return kept + (_SEPARATOR if kept and kept[-1:] != _SEPARATOR else b"") + CRC_TAIL
@@ -370,7 +371,7 @@ def patch_record(
     store_timestamp: int,
     property_crc: bool = False,
 ) -> None:
-    """Fill in what the append knows of one encoded record."""
+    """Fill in offsets and store time of one encoded record, then the property CRC."""
     _OFFSETS.pack_into(record, _OFFSETS_AT, queue_offset, commit_log_offset)
     time_at = _STORE_TIMESTAMP_AT[record[_LOW_FLAGS_AT] & BORNHOST_V6_FLAG != 0]
     _TIME.pack_into(record, time_at, store_timestamp)

@@ -1,8 +1,8 @@
-"""Frames of many records at once: where everything in them lies, checked.
+"""Frames of many records: the checked positions of all their parts.
 
-A frame is what can be known of a record without looking at its body, topic or properties. The
-checks are those of RocketMQ's ``CommitLog.checkMessageAndReturnSize`` (5.3.3) and one more that
-RocketMQ leaves out: a record has to lie at its own physical offset.
+A frame is everything known of a record without reading its body, topic or properties. The checks
+are those of RocketMQ's ``CommitLog.checkMessageAndReturnSize`` (5.3.3) and one that RocketMQ
+leaves out: a record has to be at its own physical offset.
 """
 
 from __future__ import annotations
@@ -55,26 +55,26 @@ _SIZE = struct.Struct(">I")  # unsigned: a damaged size never steps back
 _SHORT_STRETCH = 256
 _LONG_STRETCH = 16384
 ENTRY_BYTES = DLEDGER_ENTRY.size
-"""Of the header before each record of a DLedger log."""
+"""Length of the header before each record of a DLedger log."""
 _MAGIC_AT = RECORD_PREFIX.at("magic_code")
 
 
 class RecordFrames:
-    """Headers and places of ``n`` records that lie in ``data``.
+    """Headers and positions of ``n`` records in ``data``.
 
     Parameters
     ----------
     base_offset
-        Physical offset of ``data[0]``; one number a row where ``data`` is pieces.
+        Physical offset of ``data[0]``; one number per row if ``data`` consists of pieces.
     position
-        Where the records start; not negative.
+        Where the records start in ``data``; not negative.
 
     Attributes
     ----------
     data
-        The bytes; positions are relative to them.
+        The bytes; positions are relative to its start.
     body_start, body_length, topic_start, topic_length, properties_start, properties_length
-        ``int64`` arrays of n; bounds are proved for the rows that ``ok`` marks.
+        ``int64`` arrays of length n; within bounds in the rows that ``ok`` marks.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RecordFrames:
         return len(self.position)
 
     def column(self, field: str) -> npt.NDArray[Any]:
-        """Return a header field of all rows in native byte order; hosts are not fields here."""
+        """Return a header field of all rows in native byte order; for hosts use `hosts`."""
         if field not in self._columns:
             self._columns[field] = self._assemble(field)
         return self._columns[field]
@@ -110,7 +110,7 @@ class RecordFrames:
         return groups
 
     def take(self, rows: Int64s) -> RecordFrames:
-        """Return the frames of some rows (ascending), without looking at the bytes again."""
+        """Return the frames of some rows (ascending), without reading the bytes again."""
         part = object.__new__(RecordFrames)
         part.data, base, part.shared = self.data, self.base_offset, None
         part.base_offset = base if isinstance(base, int) else base[rows]
@@ -166,7 +166,7 @@ class RecordFrames:
 
 
 class KnownFrames(RecordFrames):
-    """Header fields of records that somebody has just encoded; nothing of their bytes is read.
+    """Header fields of records that the caller has just encoded; their bytes are not read.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ _Groups = list[tuple["Int64s | None", "npt.NDArray[np.void]"]]
 def _gather_headers(data: npt.NDArray[np.uint8], position: Int64s) -> _Groups:
     """Gather headers by host variant; a header that runs past the data is read as zeros."""
     header = _gather_padded(HEADER_IPV4, data, position)
-    variant = header["sys_flag"] & _ANY_V6  # it lies before the hosts
+    variant = header["sys_flag"] & _ANY_V6  # the flag comes before the hosts
     if not variant.any():
         return [(None, header)]
     groups: _Groups = []
@@ -259,10 +259,10 @@ def _read_lengths(
 def are_of_topic(
     frames: RecordFrames, rows: npt.NDArray[np.int64], topic: str
 ) -> npt.NDArray[np.bool_]:
-    """Return for each of some rows whether its record is of a topic (`is_name`)."""
+    """Return for each given row whether its record has the topic (`is_name`)."""
     found = np.zeros(len(rows), bool)
     length = frames.topic_length[rows]
-    # What Java reads as a replacement character may be of another length in the record.
+    # Bytes that Java decodes to a replacement character may have another length.
     at = np.flatnonzero((length == len(os.fsencode(topic))) | (_REPLACEMENT in topic))
     names = gather_binary(frames.data, frames.topic_start[rows[at]], length[at])
     encoded = names.dictionary_encode()
@@ -274,8 +274,8 @@ def are_of_topic(
 class Walk(NamedTuple):
     """Where records start, and where and why the walk stopped.
 
-    ``stop`` is the position after the last record. ``failed`` says that no record, and no blank
-    record either, lies there; ``blank`` that a blank record does.
+    ``stop`` is the position after the last record. ``blank``: a blank record is there; ``failed``:
+    there is neither a record nor a blank record.
     """
 
     starts: npt.NDArray[np.int64]
@@ -287,10 +287,10 @@ class Walk(NamedTuple):
 def walk_records(
     data: npt.NDArray[np.uint8], start: int, stop: int, max_rows: int, max_bytes: int
 ) -> Walk:
-    """Walk from record to record through their total sizes.
+    """Walk from record to record by their total sizes.
 
     About seven million records a second, more where sizes repeat. Only size and magic code are
-    looked at; ``RecordFrames`` does the checks for all rows together.
+    checked; ``RecordFrames`` makes the other checks for all rows together.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def walk_records(
     """
     end = len(data)
     bytes_stop = min(stop, end - BLANK_RECORD_BYTES + 1, start + max_bytes)
-    most = max(bytes_stop - start, 0) // MIN_RECORD_BYTES + 1  # a small size steps on slowly
+    most = max(bytes_stop - start, 0) // MIN_RECORD_BYTES + 1  # bounds the steps of small sizes
     starts = _starts(data, start, bytes_stop, min(max_rows, most))
     prefix = RECORD_PREFIX.gather(data, starts)
     size, magic = prefix["total_size"], prefix["magic_code"]
@@ -312,7 +312,7 @@ def walk_records(
         blank = int(magic[bad]) == BLANK_MAGIC_CODE
         return Walk(starts[:bad], int(starts[bad]), not blank, blank)
     at = int(starts[-1]) + int(size[-1]) if len(starts) else start
-    # Where fewer than eight bytes are left, nothing can start.
+    # Fewer than eight bytes are too few for a record.
     failed = at < min(stop, end) and at > end - BLANK_RECORD_BYTES
     return Walk(starts, at, failed, blank=False)
 
@@ -320,12 +320,12 @@ def walk_records(
 def walk_entries(
     data: npt.NDArray[np.uint8], start: int, stop: int, max_rows: int, max_bytes: int
 ) -> Walk:
-    """Walk a log of DLedger, in which a header stands before each record; see `walk_records`.
+    """Walk a DLedger log, which has a header before each record; see `walk_records`.
 
-    Only the records are looked at, not the headers. ``start``, ``stop`` and ``Walk.stop`` are
-    places of headers, ``Walk.starts`` of records.
+    Only the records are checked, not the headers. ``start``, ``stop`` and ``Walk.stop`` are
+    positions of headers, ``Walk.starts`` of records.
     """
-    records = data[ENTRY_BYTES:]  # a record stands in these where its header does in the others
+    records = data[ENTRY_BYTES:]  # a record's position here is its header's in ``data``
     end = len(records)
     bytes_stop = min(stop, end - RECORD_PREFIX.size + 1, start + max_bytes)
     most = max(bytes_stop - start, 0) // (ENTRY_BYTES + MIN_RECORD_BYTES) + 1
@@ -355,12 +355,12 @@ def _starts(
 ) -> npt.NDArray[np.int64]:
     """Return where up to ``count`` records before ``stop`` start if the sizes are right.
 
-    ``between`` bytes lie between a record and the next.
+    There are ``between`` bytes between a record and the next.
 
-    Producers of one kind often send messages of one size: as long as that holds, all positions of
-    a run are guessed and checked together. Else it is one step a record; a run is tried again
-    after ever longer stretches, so that trying costs nothing where sizes vary. A size of zero, as
-    after the end of a log, is the last one.
+    Producers of one kind often send messages of one size: while they do, all positions of a run
+    are guessed and checked together. Otherwise each record takes a step; a run is tried again
+    after ever longer stretches, so that trying costs little where sizes vary. A size of zero, as
+    after the end of a log, ends the walk.
     """
     view, parts, stretch = memoryview(data), [np.empty(0, np.int64)], _SHORT_STRETCH
     while at < stop and count > 0:
@@ -381,7 +381,7 @@ def _starts(
 def _run_of_equal_sizes(
     data: npt.NDArray[np.uint8], at: int, stop: int, count: int, between: int
 ) -> npt.NDArray[np.int64]:
-    """Return the leading positions, each a record further, at which that same size stands."""
+    """Return the leading positions, one record apart, whose records have the first one's size."""
     size = _SIZE.unpack_from(data, at)[0]
     if size < MIN_RECORD_BYTES:
         return np.empty(0, np.int64)
@@ -404,7 +404,7 @@ def _steps(view: memoryview, at: int, stop: int) -> Iterator[int]:
 
 
 def _steps_over(view: memoryview, at: int, stop: int, between: int) -> Iterator[int]:
-    """Yield what `_steps` does, where bytes lie between the records."""
+    """Yield what `_steps` does, with ``between`` bytes between the records."""
     unpack = _SIZE.unpack_from
     while at < stop:
         yield at
@@ -412,7 +412,7 @@ def _steps_over(view: memoryview, at: int, stop: int, between: int) -> Iterator[
 
 
 def magic_code_hits(data: npt.NDArray[np.uint8]) -> Iterator[int]:
-    """Yield, ascending, where a record may start: its magic code, or nearly, is in its place."""
+    """Yield, ascending, where a record may start: three bytes of its magic code are in place."""
     text = data.tobytes()
     hit = text.find(_MAGIC_PREFIX, _MAGIC_AT)
     while hit >= 0:
@@ -433,5 +433,5 @@ def is_record(data: npt.NDArray[np.uint8], base_offset: int, at: int) -> bool:
 
 
 def holds_inner_batch(sys_flag: Any) -> Any:
-    """Return of sys flags (a number or an array) whether the body is a batch to unpack."""
+    """Return for sys flags (a number or an array) whether the body is a batch to unpack."""
     return (sys_flag & _UNWRAP) == _UNWRAP
