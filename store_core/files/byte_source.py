@@ -1,4 +1,4 @@
-"""One file that is read: those of this machine are mapped, and opened where they are regular."""
+"""Files opened for reading; local ones are mapped and must be regular."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-_FIRST_BYTES = 1 << 12  # as a rule they decide, and cost no map
+_FIRST_BYTES = 1 << 12  # usually enough, and read without a map
 _CHUNK_BYTES = 4 << 20
 _KINDS = {
     stat_mode.S_IFDIR: "a directory",
@@ -40,11 +40,11 @@ _KINDS = {
 _FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _NOT_REGULAR = errno.EINVAL
 SMALL_FILE_BYTES = 512 << 20
-"""Most that is read at once of a file such as ``topics.json``: many times what brokers write."""
+"""Most bytes of a file that is read whole, such as ``topics.json``; brokers write far fewer."""
 
 
 def read_error(err: OSError, path: str) -> StoreReadError:
-    """Return the store's error for what the operating system said about ``path``."""
+    """Return the store's error for an error of the operating system about ``path``."""
     kind: type[StoreReadError] = StoreReadError
     reason = err.strerror or str(err) or type(err).__name__
     if isinstance(err, PermissionError):
@@ -65,7 +65,7 @@ class ByteSource(Closing, ABC):
 
     @abstractmethod
     def read_at(self, start: int, length: int) -> bytes:
-        """Return the bytes ``[start, start + length)``; fewer only past the end of the file.
+        """Return the bytes ``[start, start + length)``; fewer only where the file ends.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class ByteSource(Closing, ABC):
     def view(self, start: int, length: int) -> npt.NDArray[np.uint8]:
         """Return a read-only array of those bytes of ``[start, start + length)`` that exist.
 
-        Of a local file it is a view of a map (nothing is copied): drop it before ``close``.
+        For a local file it is a view of a map, not a copy: drop it before ``close``.
         """
         return np.frombuffer(self.read_at(start, length), np.uint8)
 
@@ -88,7 +88,7 @@ class ByteSource(Closing, ABC):
         Raises
         ------
         OffsetOutOfRangeError
-            A piece does not lie inside the file.
+            A piece is not inside the file.
         """
         if len(starts) == 0:
             return np.empty((0, width), np.uint8)
@@ -99,44 +99,44 @@ class ByteSource(Closing, ABC):
 
     @abstractmethod
     def _gather(self, starts: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.uint8]:
-        """Do as `gather`; there are pieces, and all lie inside the file."""
+        """Do as `gather`; there is at least one piece, and all are inside the file."""
 
     def views(self, ranges: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
-        """Return what `view` does of many ranges, each given as ``(start, length)``."""
+        """Return the `view` of each range, given as ``(start, length)``."""
         return [self.view(start, length) for start, length in ranges]
 
     def read_ahead(self, start: int, stop: int) -> None:  # a hint, not a duty
         """Prepare for views of ``[start, stop)`` from front to back."""
 
-    def check_unchanged(self) -> None:  # a file that is open stays what it is
-        """Raise `StoreReadError` where the file is another one than was listed."""
+    def check_unchanged(self) -> None:  # an open file stays the same one
+        """Raise `StoreReadError` if the file is not the one that was listed."""
 
     def forget(self, start: int, length: int) -> None:  # a hint, not a duty
-        """Let the process give back the memory of a range that was scanned."""
+        """Release this process's memory of a range that was scanned."""
 
     def next_data(self, start: int) -> int:
-        """Return the first byte at or after ``start`` that may be other than zero, else ``size``.
+        """Return the first position at or after ``start`` that may be nonzero, else ``size``.
 
         A filesystem knows the holes of a sparse file without reading them.
         """
         return min(start, self.size)
 
     def next_hole(self, start: int) -> int:
-        """Return the first byte at or after ``start`` of which no block is held, else ``size``.
+        """Return the first position at or after ``start`` without a disk block, else ``size``.
 
-        A hint where to look, no more: filesystems need not tell of holes, nor at once.
+        Only a hint where to look: filesystems may not report holes, or report them late.
         """
         return max(start, self.size)
 
     def note_zeros(self, start: int) -> None:  # a hint, not a duty
-        """Remember that nothing but zeros lies at or after ``start``, if that was costly."""
+        """Remember that there are only zeros from ``start`` on, if finding out was costly."""
 
     @abstractmethod
     def close(self) -> None:
         """Release the file; views that are still alive stay valid."""
 
     def _clip(self, start: int, length: int) -> tuple[int, int]:
-        """Return ``start, stop`` inside the file."""
+        """Return ``start, stop``, clipped to the file."""
         if start < 0 or length < 0:
             text = f"{self.path}: bytes [{start}, {start} + {length}) were asked for"
             raise OffsetOutOfRangeError(text)
@@ -146,8 +146,8 @@ class ByteSource(Closing, ABC):
 class LocalByteSource(ByteSource):
     """A file of this machine: ``pread`` for small reads, one lazily made map for views.
 
-    A file that somebody cuts shorter while it is mapped ends the process (SIGBUS), as it ends a
-    broker; brokers never cut segments, they delete them whole.
+    If another process truncates the file while it is mapped, this process ends (SIGBUS), as a
+    broker does; brokers never truncate segments, they delete them whole.
     """
 
     is_local = True
@@ -157,7 +157,7 @@ class LocalByteSource(ByteSource):
         self._map: mmap.mmap | None = None
         self._bytes: npt.NDArray[np.uint8] | None = None
         try:
-            # A file object, as it closes itself where somebody forgets to.
+            # A file object closes itself if the caller forgets to.
             self._file = FileIO(open_to_read(path))
         except OSError as err:
             raise read_error(err, path) from err
@@ -239,7 +239,7 @@ class LocalByteSource(ByteSource):
         self._file.close()
         self._bytes = None
         if self._map is not None:
-            # BufferError: a view is alive; the map lives as long as it, then it is collected.
+            # BufferError: a view is alive; the map lives as long as the view.
             with suppress(BufferError):
                 self._map.close()
             self._map = None
@@ -247,7 +247,7 @@ class LocalByteSource(ByteSource):
 
 # Holes of a sparse file are not read.
 def first_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) -> int:
-    """Return the first position in ``[start, stop)`` with a byte other than zero; -1 for none.
+    """Return the position of the first nonzero byte in ``[start, stop)``; -1 if there is none.
 
     ``stop`` is clipped to the file's size.
     """
@@ -274,12 +274,12 @@ def _first_nonzero(source: ByteSource, start: int, stop: int) -> int:
         if found >= 0:
             return at + found
         at = source.next_data(at + _CHUNK_BYTES)
-    source.read_ahead(stop, stop)  # nothing more
+    source.read_ahead(stop, stop)  # ends reading ahead
     return -1
 
 
 def last_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) -> int:
-    """Return the last position in ``[start, stop)`` with a byte other than zero; -1 for none.
+    """Return the position of the last nonzero byte in ``[start, stop)``; -1 if there is none.
 
     ``stop`` is clipped to the file's size.
     """
@@ -288,7 +288,7 @@ def last_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) ->
         low = max(start, stop - _CHUNK_BYTES)
         at = source.next_data(low)
         if at < stop:
-            # Of a copy: numpy counts first, and fails when a broker has filled more since.
+            # "!= 0" copies: numpy counts first, and fails if a broker has written more since.
             filled = np.flatnonzero(source.view(at, stop - at) != 0)
             source.forget(at, stop - at)
             if len(filled):
@@ -298,24 +298,24 @@ def last_nonzero(source: ByteSource, start: int = 0, stop: int | None = None) ->
 
 
 def _is_any_set(data: npt.NDArray[np.uint8]) -> bool:
-    words = len(data) // 8 * 8  # eight bytes at once: a tenth of the time
+    words = len(data) // 8 * 8  # eight bytes per step take a tenth of the time
     return bool(data[:words].view(np.uint64).any() or data[words:].any())
 
 
-# Opening a FIFO waits for somebody at its other end, and reading a terminal or a device may never
-# end; a store that came from elsewhere can hold one in place of any file.
+# Opening a FIFO waits for a process at its other end, and reading a terminal or a device may never
+# end; a store that came from elsewhere can contain one in place of any file.
 def missing_directory(path: str) -> str:
-    """Return the topmost directory above a path that is not there; empty: all of them are."""
+    """Return the topmost missing directory above a path; empty if none is missing."""
     return next((str(above) for above in reversed(Path(path).parents) if not above.is_dir()), "")
 
 
 def open_to_read(path: str) -> int:
-    """Open a regular file, also behind a link, and return its descriptor.
+    """Open a regular file, following links, and return its descriptor.
 
     Raises
     ------
     OSError
-        It cannot be opened, or is no regular file; the text says what it is.
+        It cannot be opened, or is not a regular file; the text says what it is.
     """
     return _open_regular(path, os.O_RDONLY, 0, _allow)
 
@@ -323,13 +323,13 @@ def open_to_read(path: str) -> int:
 def open_to_write(path: str, flags: int = 0) -> int:
     """Open a regular file to read and write, never through a link; return its descriptor.
 
-    Nor through one of two names: a copy made with ``cp -al`` or ``rsync --link-dest`` has the
-    other, and would change with it.
+    A file with several names is refused: a copy made with ``cp -al`` or ``rsync --link-dest``
+    shares it, and would change with it.
 
     Raises
     ------
     OSError
-        It cannot be opened, or is a link, has other names, or is no regular file; the text says
+        It cannot be opened, is a link, has other names, or is not a regular file; the text says
         what it is.
     """
     try:
@@ -340,7 +340,7 @@ def open_to_write(path: str, flags: int = 0) -> int:
 
 
 def read_file(path: str) -> bytes:
-    """Return the content of a small regular file; OSError as from `open_to_read`, or its size."""
+    """Return the content of a small regular file; OSError as in `open_to_read`, or if too large."""
     with os.fdopen(open_to_read(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > SMALL_FILE_BYTES:
@@ -349,7 +349,7 @@ def read_file(path: str) -> bytes:
 
 
 def too_large(size: int) -> str:
-    """Return what to say of a small file that is none."""
+    """Return the error text for a file that should be small and is not."""
     return (
         f"{size} bytes long; such a file has at most {SMALL_FILE_BYTES}. It is damaged: restore "
         "it, or move it out of the store"
@@ -357,12 +357,12 @@ def too_large(size: int) -> str:
 
 
 def check_regular(path: str) -> None:
-    """Raise OSError where ``path`` is no regular file, for what opens files by itself."""
+    """Raise OSError if ``path`` is not a regular file, for libraries that open files themselves."""
     os.close(open_to_read(path))
 
 
 def refuse_link(path: str) -> None:
-    """Raise OSError where ``path`` is a link, whatever it leads to."""
+    """Raise OSError if ``path`` is a link, whatever it leads to."""
     if Path(path).is_symlink():
         text = (
             f"is a link to {Path(path).readlink()}; nothing is written through links to files: put "
@@ -372,7 +372,7 @@ def refuse_link(path: str) -> None:
 
 
 def refuse_other_names(path: str, found: os.stat_result) -> None:
-    """Raise OSError where a file has other names, through which it would be written too."""
+    """Raise OSError if a file has other names (hard links), which a write would change too."""
     if stat_mode.S_ISREG(found.st_mode) and found.st_nlink > 1:
         text = (
             f"has {found.st_nlink} names (hard links): what is written here would be written to a "
@@ -382,15 +382,15 @@ def refuse_other_names(path: str, found: os.stat_result) -> None:
 
 
 def kind_of_file(mode: int) -> str:
-    """Return what a mode of ``stat`` stands for, where that is no regular file; else ''."""
+    """Return what a ``stat`` mode stands for; '' for a regular file."""
     return "" if stat_mode.S_ISREG(mode) else _KINDS.get(stat_mode.S_IFMT(mode), "no file")
 
 
 def _open_regular(
     path: str, flags: int, permissions: int, refuse: Callable[[str, os.stat_result], None]
 ) -> int:
-    # Asked for first, as opening alone does something to a few devices (a tape is wound back),
-    # and may cut the file.
+    # Checked first, as merely opening affects a few devices (a tape is rewound), and may truncate
+    # the file.
     found = _stat(path)
     if found is not None:
         _refuse_kind(path, found.st_mode)
@@ -410,14 +410,14 @@ def _open_regular(
 def _stat(path: str) -> os.stat_result | None:
     try:
         return os.stat(path)
-    except OSError:  # opening it says why, or makes it
+    except OSError:  # opening it reports why, or creates it
         return None
     except ValueError as err:
         raise OSError(_NOT_REGULAR, "is no path: it holds a NUL", path) from err
 
 
 def _allow(path: str, found: os.stat_result) -> None:
-    """Let a file be read, whatever its names."""
+    """Allow reading a file whatever its names."""
 
 
 def _refuse_kind(path: str, mode: int) -> None:

@@ -1,4 +1,4 @@
-"""What a listing knows of a file or directory."""
+"""An entry of a directory listing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class FileEntry(NamedTuple):
-    """What a listing knows of a file or directory; ``size`` in bytes, 0 for directories."""
+    """A listed file or directory; ``size`` in bytes, 0 for directories."""
 
     name: str
     path: str
@@ -14,4 +14,4 @@ class FileEntry(NamedTuple):
     is_dir: bool
     modified_ms: int
     not_a_file: str = ""
-    """What it is instead of a regular file or a directory: "a FIFO", "a link to …"."""
+    """Its kind, if neither a regular file nor a directory: "a FIFO", "a link to …"."""

@@ -1,4 +1,4 @@
-"""Create, write, erase and force files of fixed length by their descriptors."""
+"""Create, write and erase files of fixed length by descriptor, and force them to the disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NOT_ABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 
 
 def write_error(err: OSError, path: str) -> StoreWriteError:
-    """Return the store's error for what the operating system said about ``path``."""
+    """Return the store's error for an error of the operating system about ``path``."""
     reason = err.strerror or str(err) or type(err).__name__
     advice = _ADVICE.get(err.errno or 0)
     gone = missing_directory(path) if err.errno == errno.ENOENT else ""
@@ -53,7 +53,7 @@ def write_error(err: OSError, path: str) -> StoreWriteError:
 
 
 def is_nothing_lost(err: OSError) -> bool:
-    """Return whether forcing a file failed before it began: it could not even be opened.
+    """Return whether forcing a file failed before it began, because it could not be opened.
 
     After any other failure a second try proves nothing: Linux takes the pages for clean.
     """
@@ -62,7 +62,7 @@ def is_nothing_lost(err: OSError) -> bool:
 
 @contextmanager
 def write_errors(path: str) -> Iterator[None]:
-    """Turn what the operating system says in the block into the store's error."""
+    """Turn an OSError raised in the block into the store's error."""
     try:
         yield
     except OSError as err:
@@ -70,22 +70,22 @@ def write_errors(path: str) -> Iterator[None]:
 
 
 def sync_data(fd: int) -> None:
-    """Force what was written to the disk, and the length, but no other metadata."""
+    """Force the written data and the file's length to the disk, but no other metadata."""
     getattr(os, "fdatasync", os.fsync)(fd)  # macOS has no fdatasync
 
 
 def start_writeback(fd: int, at: int, length: int) -> None:
-    """Let the system begin to write a range to the disk, so that forcing it later takes less.
+    """Let the system begin to write a range to the disk, so that forcing it later takes less time.
 
-    Linux does so when it is told that a range is not needed; what is not written yet stays in
-    memory. Elsewhere nothing happens, nor with a short range: that would be one of many.
+    Linux does so when a range is declared not needed; unwritten pages stay in memory. Elsewhere
+    nothing happens, nor for a short range, as there would be many of them.
     """
     if length >= _WRITEBACK_BYTES and hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, at, length, os.POSIX_FADV_DONTNEED)
 
 
 def sync_file(path: str) -> None:
-    """Force what anybody wrote to a file to the disk."""
+    """Force everything that any process wrote to a file to the disk."""
     fd = open_to_read(path)
     try:
         sync_data(fd)
@@ -109,7 +109,7 @@ def flush_directory(path: str) -> None:
 
 
 def put_file(path: str, data: bytes) -> None:
-    """Write a small file anew and force it, and its name, to the disk; never through a link.
+    """Overwrite a small file and force it, and its name, to the disk; never through a link.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def put_file(path: str, data: bytes) -> None:
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Put a small file in place, whole or not at all; a link there is replaced, not followed.
+    """Replace a small file, wholly or not at all; a link there is replaced, not followed.
 
     Raises
     ------
@@ -155,8 +155,8 @@ def make_directory(path: str) -> None:
 def make_unforced_directory(path: str) -> list[str]:
     """Make a directory and its parents; return those that have a new name in them, topmost first.
 
-    Whoever makes many forces their names together (`flush_directory`): in between each takes as
-    long as all of them.
+    A caller that makes many forces all names at the end (`flush_directory`): forced in between,
+    each takes as long as all of them.
     """
     missing = []
     while not _is_directory(path):
@@ -170,17 +170,17 @@ def make_unforced_directory(path: str) -> list[str]:
 def _is_directory(path: str) -> bool:
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):  # any other error is no answer
+    except (FileNotFoundError, NotADirectoryError):  # other errors do not answer the question
         return False
 
 
 def create_file(path: str, file_size: int) -> int:
-    """Make a sparse file of this length that did not exist; return its descriptor.
+    """Create a new sparse file of this length; return its descriptor.
 
     Raises
     ------
     StoreWriteError
-        It cannot be made; see `new_file`.
+        It cannot be created; see `new_file`.
     """
     try:
         return new_file(path, file_size)
@@ -189,34 +189,34 @@ def create_file(path: str, file_size: int) -> int:
 
 
 def new_file(path: str, file_size: int) -> int:
-    """Make a sparse file of this length that did not exist; return its descriptor.
+    """Create a new sparse file of this length; return its descriptor.
 
-    Where the system can do that, its name appears when it has its length: a broker of 4.x does not
-    start on a store with a shorter file, which a kill could leave.
+    Where the system supports it, the file gets its name only once it has its length: a broker of
+    4.x does not start on a store with a shorter file, which a kill could leave.
 
     Raises
     ------
     OSError
-        It exists, or cannot be made; then there is none.
+        It exists already, or cannot be created; a failed attempt leaves no file.
     """
     fd = _nameless_file(os.path.dirname(path))
     if fd < 0:
         return _named_file(path, file_size)
     try:
         os.ftruncate(fd, file_size)
-        # A directory descriptor, of whatever, lets Python follow the link to the nameless file.
+        # Given any src_dir_fd, Python calls linkat, which follows the link to the nameless file.
         os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
     except FileExistsError:
         os.close(fd)
         raise
     except OSError:
         os.close(fd)
-        return _named_file(path, file_size)  # which fails likewise, unless it was the link
+        return _named_file(path, file_size)  # fails likewise, unless only the link failed
     return fd
 
 
 def _nameless_file(directory: str) -> int:
-    """Return the descriptor of a new file without a name; -1 where there is no such thing."""
+    """Return the descriptor of a new file without a name; -1 where that is not supported."""
     try:
         return os.open(directory, _OPEN_FLAGS | os.O_TMPFILE, 0o644)
     except (AttributeError, OSError):  # not Linux; not on this file system; no such directory
@@ -235,7 +235,7 @@ def _named_file(path: str, file_size: int) -> int:
 
 
 def open_file(path: str, file_size: int) -> int:
-    """Open a file that must have this length, to read and write; return its descriptor."""
+    """Open a file of exactly this length to read and write; return its descriptor."""
     try:
         fd = open_to_write(path)
         try:
@@ -253,8 +253,8 @@ def open_file(path: str, file_size: int) -> int:
 def write_all(fd: int, at: int, view: memoryview) -> None:
     """Write all bytes at a position of the file.
 
-    In pieces: for 2 MiB at once the kernel looks for one free block as large, which took up to
-    four times as long as the copy, on a virtual machine whose host has to provide the memory.
+    It writes pieces: for 2 MiB in one call the kernel looks for one free block as large, which took
+    up to four times as long as the copy, on a virtual machine whose host has to provide the memory.
     """
     while view:
         done = os.pwrite(fd, view[:_MOST_AT_ONCE], at)
@@ -262,7 +262,7 @@ def write_all(fd: int, at: int, view: memoryview) -> None:
 
 
 def fill_with_zeros(fd: int, file_size: int, sync_bytes: int | None) -> None:
-    """Write zeros from the beginning to the end; with ``sync_bytes`` force each such stretch."""
+    """Fill the file with zeros, forcing every ``sync_bytes`` to the disk, or none if None."""
     done = synced = 0
     while done < file_size:
         zeros = memoryview(_ZEROS)[: file_size - done]
@@ -274,9 +274,9 @@ def fill_with_zeros(fd: int, file_size: int, sync_bytes: int | None) -> None:
 
 
 def erase(fd: int, position: int, file_size: int) -> bool:
-    """Put zeros where other bytes are, from a position on; return whether there were any.
+    """Overwrite nonzero bytes from a position on with zeros; return whether there were any.
 
-    Holes stay holes, and a file that had only zeros there is not changed.
+    Holes stay holes, and a file with only zeros there is not changed.
     """
     erased = False
     for start, stop in data_extents(fd, file_size, position):
@@ -291,7 +291,7 @@ def erase(fd: int, position: int, file_size: int) -> bool:
 
 
 def data_extents(fd: int, file_size: int, position: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield from where to where there is data, from a position on: the rest are holes."""
+    """Yield (start, stop) of each range of data from a position on; the rest are holes."""
     while position < file_size:
         start = _next_of(fd, position, "SEEK_DATA", file_size)
         position = _next_of(fd, start, "SEEK_HOLE", file_size)
@@ -300,7 +300,7 @@ def data_extents(fd: int, file_size: int, position: int = 0) -> Iterator[tuple[i
 
 
 def _next_of(fd: int, position: int, whence: str, file_size: int) -> int:
-    """Return where the next data or hole begins; all is data where nobody can tell."""
+    """Return where the next data or hole begins; all is data if the system does not know."""
     if position >= file_size:
         return file_size
     try:
@@ -316,9 +316,9 @@ def _next_of(fd: int, position: int, whence: str, file_size: int) -> int:
 
 
 def put_in_place(new: str, target: str, aside: str) -> None:
-    """Rename ``new`` to ``target``; what was there gets the name ``aside``.
+    """Rename ``new`` to ``target``, and an existing ``target`` to ``aside``.
 
-    All three lie on one filesystem, ``aside`` does not exist. On Linux the two directories change
+    All three are on one filesystem; ``aside`` does not exist. On Linux the two directories change
     places in one step. Elsewhere there is a moment without ``target``: see `restore`.
 
     Raises
@@ -337,14 +337,14 @@ def put_in_place(new: str, target: str, aside: str) -> None:
 
 
 def take_away(target: str, aside: str) -> None:
-    """Rename ``target``, if it is there, to ``aside``."""
+    """Rename ``target``, if it exists, to ``aside``."""
     if os.path.lexists(target):
         os.rename(target, aside)
         _flush_parents(target, aside)
 
 
 def restore(target: str, aside: str) -> bool:
-    """Bring back what a killed `put_in_place` had put aside, if nothing is at ``target``."""
+    """Undo a killed `put_in_place`: rename ``aside`` to ``target``, if only ``aside`` exists."""
     if os.path.lexists(target) or not os.path.lexists(aside):
         return False
     os.rename(aside, target)
@@ -353,18 +353,18 @@ def restore(target: str, aside: str) -> bool:
 
 
 def remove_tree(path: str) -> None:
-    """Delete a directory with all in it, if it is there."""
+    """Delete a directory and everything in it, if it exists."""
     if os.path.lexists(path):
         shutil.rmtree(path)
 
 
 def exchange(first: str, second: str) -> bool:
-    """Let two directories change names in one step; False where the system cannot do that.
+    """Exchange the names of two directories in one step; False if the system cannot do that.
 
     Raises
     ------
     OSError
-        It can, but failed.
+        The system can, but the call failed.
     """
     call = _renameat2()
     if call is None:
@@ -394,9 +394,9 @@ def _flush_parents(*paths: str) -> None:
 
 
 class RewrittenFile:
-    """Bytes at the beginning of a file; what counts of them lies in one sector of the disk.
+    """A file whose beginning is rewritten; the bytes that count are in one sector of the disk.
 
-    So no power failure mixes old ones with new ones.
+    So no power failure mixes old bytes with new ones.
     """
 
     def __init__(self, path: str) -> None:
@@ -406,7 +406,7 @@ class RewrittenFile:
         self._lock = threading.Lock()
 
     def read(self, most: int) -> bytes:
-        """Return so many bytes of the file, or what it has; empty where there is none.
+        """Return the first ``most`` bytes, or all the file has; empty if there is no file.
 
         Raises
         ------
@@ -425,12 +425,12 @@ class RewrittenFile:
             raise StoreReadError(err.strerror or str(err), self.path) from err
 
     def write(self, data: bytes) -> None:
-        """Write all bytes and force them to the disk; nothing is done where they are there.
+        """Write all bytes and force them to the disk, unless the last `write` wrote the same.
 
         Raises
         ------
         StoreWriteError
-            The file cannot be made or written.
+            The file cannot be created or written.
         """
         with self._lock:
             if data == self._written:
@@ -449,7 +449,7 @@ class RewrittenFile:
 
     def _close(self) -> None:
         if self._fd >= 0:
-            with suppress(OSError):  # what counts was forced to the disk before
+            with suppress(OSError):  # the data was forced to the disk before
                 os.close(self._fd)
         self._fd, self._written = -1, None
 

@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 OS_PAGE_BYTES = 4096
-_MOST_IN_MEMORY_BYTES = 16 << 10  # larger ones are worth the system call
+_MOST_IN_MEMORY_BYTES = 16 << 10  # larger writes are worth the system call
 _WINDOW_BYTES = 4 << 20
-_ZEROS = memoryview(bytes(256 << 10))  # so much more than is needed is forced to the disk
+_ZEROS = memoryview(bytes(256 << 10))  # at most so much too much is forced to the disk
 HEAD_BYTES = 8
-"""What is written last: zeros until all that follows is there."""
+"""First bytes of a record, written last: they are zeros until the rest is there."""
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
-_NOT_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}  # a map takes a descriptor
+_NOT_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}  # a map needs a descriptor
 
 
 class RefCountedMap:
-    """Counts who uses a file, from any thread.
+    """The map of a file, with a count of its users in any thread.
 
     Parameters
     ----------
     fd
-        Its open descriptor; closed with the map, which is made at the first use.
+        The file's open descriptor; closed with the map, which is made on first use.
     """
 
     def __init__(self, path: str, file_size: int, fd: int) -> None:
@@ -61,7 +61,7 @@ class RefCountedMap:
 
     @property
     def is_available(self) -> bool:
-        """Not closed."""
+        """Whether the file is not closed."""
         return self._available
 
     @property
@@ -70,21 +70,21 @@ class RefCountedMap:
         return self._holds > 0
 
     def hold(self) -> bool:
-        """Keep the map until `release`; False when the file was closed."""
+        """Keep the map until `release`; False if the file was closed."""
         with self._lock:
             if self._available:
                 self._holds += 1
             return self._available
 
     def release(self) -> None:
-        """Give a hold back; the last one of a closed file unmaps it."""
+        """End a hold; the last one of a closed file unmaps it."""
         with self._lock:
             self._holds -= 1
             if not self._available and self._holds == 0:
                 self._unmap()
 
     def close(self) -> None:
-        """Close for new holds; unmapped at once or with the last release. Flushes nothing."""
+        """Refuse new holds, and unmap now or on the last release. Flushes nothing."""
         with self._lock:
             if self._available:
                 self._available = False
@@ -92,13 +92,13 @@ class RefCountedMap:
                     self._unmap()
 
     def descriptor(self) -> int:
-        """Return the open descriptor; writers do not race with `close`, others hold."""
+        """Return the open descriptor; callers that may race with `close` need a hold."""
         if self._fd < 0:
             raise StoreWriteError("was closed", self.path)
         return self._fd
 
     def mapped(self) -> npt.NDArray[np.uint8]:
-        """Return the whole file as a read-only array; only while held."""
+        """Return the whole file as a read-only array; the caller needs a hold."""
         with self._lock:
             if self._bytes is None:
                 try:
@@ -111,7 +111,7 @@ class RefCountedMap:
     def _unmap(self) -> None:
         self._bytes = None
         if self._map is not None:
-            # BufferError: a view outlived its hold; the map lives as long, then it is collected.
+            # BufferError: a view outlived its hold; the map lives as long as the view.
             with suppress(BufferError):
                 self._map.close()
             self._map = None
@@ -123,7 +123,7 @@ class RefCountedMap:
 class WritableMap(RefCountedMap):
     """Writes large blocks through the descriptor, small ones in memory.
 
-    The latter where blocks of the disk are reserved (`ReservedWindow`); all is read through a map.
+    Writes in memory need reserved disk blocks (`ReservedWindow`); all reads go through a map.
     RocketMQ writes sparse files through a map: there a full disk ends the process (SIGBUS).
 
     Parameters
@@ -134,7 +134,7 @@ class WritableMap(RefCountedMap):
     Raises
     ------
     StoreWriteError
-        The file cannot be made or opened.
+        The file cannot be created or opened.
     StoreFormatError
         It has another length.
     """
@@ -145,28 +145,28 @@ class WritableMap(RefCountedMap):
         self._window = ReservedWindow(fd, file_size)
 
     def _write(self, at: int, data: Any) -> None:
-        """Write any buffer of single bytes, the first ones last where several pages are touched.
+        """Write any buffer of single bytes, its first eight last if it spans several pages.
 
-        The kernel looks for a kill between pages only. So no half of a record is left behind with
-        a good beginning: recovery could not tell that its properties are cut.
+        The kernel notices a kill only between pages. So no half record with a good beginning
+        remains, whose cut properties recovery could not detect.
         """
         try:
             if len(data) > _MOST_IN_MEMORY_BYTES or not self._window.write(at, data):
                 _write_through(self.descriptor(), at, memoryview(data))
         except OSError as err:
-            with suppress(OSError):  # the first error tells; recovery erases what this leaves
+            with suppress(OSError):  # the first error is raised; recovery erases the rest
                 erase(self.descriptor(), at, self.file_size)
             raise write_error(err, self.path) from err
 
     def _fill_with_zeros(self, sync_bytes: int | None) -> None:
-        """Write zeros all over; force them to the disk every so many bytes (None: not)."""
+        """Fill the file with zeros, forcing every ``sync_bytes`` to the disk, or none if None."""
         try:
             fill_with_zeros(self.descriptor(), self.file_size, sync_bytes)
         except OSError as err:
             raise write_error(err, self.path) from err
 
     def _erase(self, position: int) -> None:
-        """Put zeros after a position, on the disk too. Holes stay holes."""
+        """Zero everything from a position on, on the disk too. Holes stay holes."""
         try:
             if erase(self.descriptor(), position, self.file_size):
                 sync_data(self.descriptor())
@@ -189,11 +189,11 @@ def _write_through(fd: int, at: int, view: memoryview) -> None:
 class ReservedWindow:
     """Takes small writes at a growing position, without a system call for each.
 
-    A ``pwrite`` lets other threads of Python run, and waits for them: with a busy reader beside it,
-    a put took 70 µs instead of 10. RocketMQ maps its files too; but a sparse file in a map ends the
-    process when the disk is full (SIGBUS). So blocks are reserved before they are written to, and
-    a full disk is an error as ever. A page that is touched first through the map costs the file
-    system 2 to 10 µs; filled with zeros by a system call before, among many others, it costs 1.
+    A ``pwrite`` lets other Python threads run, and waits for them: with a busy reader thread, a put
+    took 70 µs instead of 10. RocketMQ maps its files too, but a mapped sparse file ends the process
+    when the disk is full (SIGBUS). So blocks are reserved before they are written to, and a full
+    disk stays an ordinary error. The first touch of a page through the map costs the file system
+    2 to 10 µs; if a system call has filled it with zeros, among many others, it costs 1.
     """
 
     def __init__(self, fd: int, file_size: int) -> None:
@@ -203,12 +203,12 @@ class ReservedWindow:
         self._is_supported = hasattr(os, "posix_fallocate")
 
     def write(self, at: int, data: Any) -> bool:
-        """Write, the first eight bytes last; False where nothing can be reserved and mapped.
+        """Write data, its first eight bytes last; False if no blocks can be reserved and mapped.
 
         Parameters
         ----------
         data
-            Any buffer of single bytes; few, as slicing may copy them (faster than a view).
+            Any short buffer of single bytes: slicing may copy it (faster than a view).
 
         Raises
         ------
@@ -226,7 +226,7 @@ class ReservedWindow:
         return True
 
     def close(self) -> None:
-        """Unmap, for good; what was written stays written."""
+        """Unmap for good; written bytes stay written."""
         self._is_supported = False
         self._unmap()
 
@@ -237,7 +237,7 @@ class ReservedWindow:
         self._start = self._stop = self._ready = 0
 
     def _prepare(self, at: int, stop: int) -> bool:
-        """Map the place and fill it, and what comes next, with zeros; nothing lies there yet."""
+        """Map the range, and fill it and some bytes after it with zeros; it has no data yet."""
         if not self._start <= at < stop <= self._stop and not self._move(at, stop - at):
             return False
         self._ready = max(stop, at + os.pwrite(self._fd, _ZEROS[: self._stop - at], at))
@@ -262,9 +262,9 @@ class ReservedWindow:
 
 
 class MappedFile(WritableMap):
-    """A segment of a queue of files, named by the offset of its first byte.
+    """A segment of a queue of files, named after the offset of its first byte.
 
-    One thread at a time appends; any number read what lies before ``readable_position``.
+    One thread at a time appends; any number read the bytes before ``readable_position``.
 
     Parameters
     ----------
@@ -275,17 +275,17 @@ class MappedFile(WritableMap):
     write_buffer
         Writable memory of ``file_size`` bytes: appended bytes wait there for `commit`.
     give_back
-        Gets the write buffer when all of the file is committed, or when it was closed.
+        Called with the write buffer when the whole file is committed, or was closed.
 
     Attributes
     ----------
     store_timestamp
-        Store time (ms) of the last appended message; 0 until the appender says it.
+        Store time (ms) of the last appended message; 0 until the appender sets it.
 
     Raises
     ------
     StoreWriteError
-        The file cannot be made or opened.
+        The file cannot be created or opened.
     StoreFormatError
         It has another length.
     """
@@ -304,11 +304,11 @@ class MappedFile(WritableMap):
         self._buffer, self._give_back = write_buffer, give_back
         self._flush_failure: StoreWriteError | None = None
         self._is_destroyed = False
-        self._directory_is_flushed = False  # nor may it have been, before a crash
+        self._directory_is_flushed = False  # it may not have been before a crash, either
         super().__init__(path, file_size, create=create)
         position = 0 if create else file_size
         self.wrote_position = self.committed_position = self.flushed_position = position
-        self._data_end = position  # after it nothing was written, up to the wrote position
+        self._data_end = position  # from here to the wrote position nothing was written
         self.closed_at = file_size
 
     @property
@@ -318,19 +318,19 @@ class MappedFile(WritableMap):
 
     @property
     def is_full(self) -> bool:
-        """Nothing more can be appended."""
+        """Whether nothing more can be appended."""
         return self.wrote_position == self.file_size
 
     @property
     def readable_position(self) -> int:
-        """End of what readers may see."""
+        """End of the bytes that readers may see."""
         return self.committed_position
 
     @property
     def flushable_timestamp(self) -> int:
-        """Store time (ms) of the last message that `flush` would force to the disk; maybe less.
+        """Store time (ms) of the last message that `flush` would force to the disk, or earlier.
 
-        RocketMQ takes that of the last appended one, which may wait in the write buffer still.
+        RocketMQ uses that of the last appended message, which may still be in the write buffer.
         """
         return self.store_timestamp if self._buffer is None else self._committed_timestamp
 
@@ -344,7 +344,7 @@ class MappedFile(WritableMap):
         ValueError
             They do not fit.
         StoreWriteError
-            Nothing was appended.
+            They cannot be written; nothing was appended.
         """
         at = self.wrote_position
         stop = at + len(data)
@@ -355,15 +355,15 @@ class MappedFile(WritableMap):
             self._write(at, data)
         else:
             buffer[at:stop] = data
-        self._data_end = stop  # before the wrote position: another thread commits up to that
+        self._data_end = stop  # before the wrote position, up to which another thread commits
         self.wrote_position = stop
         if buffer is None:
             self.committed_position = stop
         return at
 
     def append_last(self, data: Any) -> int:
-        """Append bytes and declare the file full; what lies after them stays as it is."""
-        self.closed_at = at = self.wrote_position  # before anybody can see that it is full
+        """Append bytes and declare the file full; the bytes after them stay unchanged."""
+        self.closed_at = at = self.wrote_position  # before other threads see that it is full
         self.append(data)
         self.wrote_position = self.file_size
         if self._buffer is None:
@@ -371,14 +371,14 @@ class MappedFile(WritableMap):
         return at
 
     def commit(self, least_pages: int = 0) -> int:
-        """Write what waits in the write buffer; return the committed position.
+        """Write the pending bytes of the write buffer; return the committed position.
 
         Parameters
         ----------
         least_pages
             Do nothing for fewer pages, unless the file is full.
         """
-        stamp = self.store_timestamp  # before the position: it is set after that
+        stamp = self.store_timestamp  # read before the position, as it is set after it
         done, stop = self.committed_position, self.wrote_position
         if self._buffer is None or not self._is_worth(done, stop, least_pages) or not self.hold():
             return done
@@ -394,15 +394,15 @@ class MappedFile(WritableMap):
         return stop
 
     def flush(self, least_pages: int = 0) -> int:
-        """Force what is committed to the disk; return the flushed position.
+        """Force committed bytes to the disk; return the flushed position.
 
-        The first time the directory is forced too: else a power failure could take the file.
+        The first call also forces the directory: otherwise a power failure could lose the file.
 
         Raises
         ------
         StoreWriteError
             It failed, now or before: Linux takes pages that it failed to write for clean, so a
-            second try could succeed and mean nothing. Only opening the file anew helps.
+            second try could succeed and mean nothing. Only opening the file again helps.
         """
         stop = self.committed_position
         if not self._is_worth(self.flushed_position, stop, least_pages) or not self.hold():
@@ -419,7 +419,7 @@ class MappedFile(WritableMap):
             self.flushed_position = stop
         except OSError as err:
             failure = write_error(err, self.path)
-            if not is_nothing_lost(err):  # the directory could not be opened
+            if not is_nothing_lost(err):  # nothing is, if only the directory could not be opened
                 self._flush_failure = failure
             raise failure from err
         finally:
@@ -427,22 +427,22 @@ class MappedFile(WritableMap):
         return stop
 
     def warm_up(self, sync_bytes: int | None) -> None:
-        """Write zeros all over a new file, so that appends find its blocks in place.
+        """Fill a new file with zeros, so that its blocks exist before the appends.
 
-        Then a disk that is too small shows now, and forcing data changes no metadata.
-        RocketMQ also locks its map into memory; nothing is written through a map here.
+        A disk that is too small then shows now, and forcing data changes no metadata. RocketMQ
+        also locks its map into memory, which this does not.
 
         Parameters
         ----------
         sync_bytes
-            Force them to the disk every so many bytes; None: not.
+            Force them to the disk every so many bytes; not at all if None.
         """
         if self.wrote_position:
             raise ValueError(f"{self.path}: {self.wrote_position} bytes were appended")
         self._fill_with_zeros(sync_bytes)
 
     def truncate(self, position: int) -> None:
-        """Cut the data at ``position`` and erase what lies after it, on the disk too.
+        """Cut the data at ``position`` and erase the bytes after it, on the disk too.
 
         RocketMQ only moves the positions; the old records after them come back to life when an
         append ends where one of them begins. Holes stay holes.
@@ -461,8 +461,8 @@ class MappedFile(WritableMap):
     ) -> Iterator[npt.NDArray[np.uint8] | None]:
         """Lend a read-only view of ``[position, position + length)``; default: all readable.
 
-        The caller copies what must outlive the ``with`` block. None when the file was closed or
-        the bytes are not all readable.
+        The caller copies data that must outlive the ``with`` block. None if the file was closed or
+        not all of the bytes are readable.
         """
         stop = self.readable_position if length is None else position + length
         if not 0 <= position <= stop <= self.readable_position or not self.hold():
@@ -486,11 +486,11 @@ class MappedFile(WritableMap):
         self.close()
 
     def destroy(self) -> None:
-        """Close and delete the file; holders go on reading what they hold.
+        """Close and delete the file; readers with a hold go on reading.
 
         The directory is forced to the disk: a segment that came back would make a hole in the log.
         """
-        self._is_destroyed = True  # at first: a flush may be going on
+        self._is_destroyed = True  # first, as a flush may be running
         try:
             os.unlink(self.path)
             flush_directory(os.path.dirname(self.path))

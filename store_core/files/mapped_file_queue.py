@@ -1,4 +1,4 @@
-"""A queue of writable segments: one endless row of bytes in files of equal length.
+"""A queue of writable segments: one endless sequence of bytes in files of equal length.
 
 Source: RocketMQ ``MappedFileQueue``, ``MultiPathMappedFileQueue`` (release 5.3.3).
 """
@@ -33,15 +33,15 @@ class MappedFileQueue:
     """Segments in offset order.
 
     One thread at a time appends and rolls; another may delete expired files meanwhile, others may
-    commit and flush, and any number `find`: the list of files is replaced, never changed. Nothing
-    of that happens while the queue is loaded or cut.
+    commit and flush, and any number `find`: the list of files is replaced, never changed. No
+    thread does any of this while the queue is loaded or cut.
 
     Attributes
     ----------
     store_timestamp
         Store time (ms) of the last message of the file that was last flushed completely.
     allocate
-        Makes the file of the first path, and may make that of the second ahead of need.
+        Creates the file of the first path, and may create that of the second ahead of need.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class MappedFileQueue:
         self._read_only = frozenset(read_only_directories)
         self._option = option
         self.allocate: Callable[[str, str], MappedFile] | None = None
-        self._hung: tuple[MappedFile, int] | None = None  # and since when it waits, ms
+        self._hung: tuple[MappedFile, int] | None = None  # with the time its wait began, ms
         self._list_lock = threading.Lock()
         self._flush_lock, self._commit_lock = threading.Lock(), threading.Lock()
 
     def load(self) -> None:
-        """Open the files that are there; all positions are at their ends.
+        """Open the existing files; all positions are at their ends.
 
-        A last file without bytes is deleted: a crash at its creation left it.
+        An empty last file is deleted: a crash during its creation left it.
 
         Raises
         ------
         StoreFormatError
-            A file has another length or a name that is no multiple of it. A broker would not
+            A file has another length, or a name that is not a multiple of it. A broker would not
             start either.
         """
         entries = [
@@ -88,7 +88,7 @@ class MappedFileQueue:
                 text = f"the file has {segment.size} bytes, {self._option} is {self.file_size}"
                 raise StoreFormatError(text, segment.path)
         _delete_empty_last(entries)
-        with ExitStack() as undo:  # one that cannot be opened leaves none open
+        with ExitStack() as undo:  # if one cannot be opened, none stays open
             files = []
             for segment in segments:
                 files.append(MappedFile(segment.path, self.file_size))
@@ -114,9 +114,9 @@ class MappedFileQueue:
 
     @property
     def max_offset(self) -> int:
-        """End of what can be read; 0 without files.
+        """End of the readable bytes; 0 without files.
 
-        A full file that is not yet committed ends it, although newer files follow.
+        A full file that is not yet committed ends them, even if newer files follow.
         """
         files = self.mapped_files
         at = len(files) - 1
@@ -126,12 +126,12 @@ class MappedFileQueue:
 
     @property
     def max_wrote_offset(self) -> int:
-        """End of what was appended; 0 without files."""
+        """End of the appended bytes; 0 without files."""
         last = self.last
         return last.file_from_offset + last.wrote_position if last else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """Return the file whose range holds ``offset``."""
+        """Return the file whose range contains ``offset``."""
         files = self.mapped_files
         at = (offset - files[0].file_from_offset) // self.file_size if files else -1
         if 0 <= at < len(files) and files[at].file_from_offset <= offset < files[at].end_offset:
@@ -142,14 +142,14 @@ class MappedFileQueue:
         return files[at]
 
     def writable_file(self, start_offset: int = 0) -> MappedFile:
-        """Return the file that the next append goes to; rolls when the last one is full.
+        """Return the file for the next append; rolls if the last one is full.
 
-        The first file of all is made where it holds ``start_offset``.
+        The very first file is the one that contains ``start_offset``.
 
         Raises
         ------
         StoreWriteError
-            A new file cannot be made.
+            A new file cannot be created.
         """
         last = self.last
         if last is not None and not last.is_full:
@@ -164,14 +164,14 @@ class MappedFileQueue:
         return created
 
     def directory_of(self, offset: int) -> str:
-        """Return where the file that begins at ``offset`` is to be made."""
+        """Return the directory for a new file that begins at ``offset``."""
         writable = sorted(set(self.directories) - self._read_only)
         candidates = [d for d in writable if d not in self.full_directories] or writable
         return candidates[offset // self.file_size % len(candidates)]
 
     def flush(self, least_pages: int = 0) -> bool:
-        """Force the file at ``flushed_where`` to the disk; True when that moved nothing."""
-        with self._flush_lock:  # two at once could move the position back
+        """Force the file at ``flushed_where`` to the disk; True if the position did not move."""
+        with self._flush_lock:  # two threads could move the position back
             file = self._file_to_do(self.flushed_where)
             if file is None:
                 return True
@@ -184,7 +184,7 @@ class MappedFileQueue:
             return moved_nothing
 
     def commit(self, least_pages: int = 0) -> bool:
-        """Write what waits in the file at ``committed_where``; True when that moved nothing."""
+        """Commit the file at ``committed_where``; True if the position did not move."""
         with self._commit_lock:
             file = self._file_to_do(self.committed_where)
             if file is None:
@@ -195,7 +195,7 @@ class MappedFileQueue:
             return moved_nothing
 
     def truncate_dirty_files(self, offset: int) -> None:
-        """Cut the queue at ``offset``: erase what lies after it, delete the files after it."""
+        """Cut the queue at ``offset``: erase the rest of its file, delete the files after it."""
         while self.mapped_files and self.mapped_files[-1].file_from_offset > offset:
             self._destroy(self.mapped_files[-1])
         last = self.last
@@ -216,8 +216,8 @@ class MappedFileQueue:
     ) -> int:
         """Delete the oldest files by their modification times; return how many.
 
-        Never the last file, nor one that ends after ``below``. Ends at the first that is kept, or
-        that is being read: that one is in the queue no more, and the next calls delete it
+        It never deletes the last file, or one that ends after ``below``. It stops at the first file
+        that has not expired, or is being read: that one leaves the queue, and later calls delete it
         (`delete_hung_file`).
         """
 
@@ -236,11 +236,11 @@ class MappedFileQueue:
         return self._delete_while(is_expired, batch_max, delete)
 
     def delete_hung_file(self, now_ms: int, patience_ms: int) -> bool:
-        """Delete the expired file that waits for its readers, if it may go; whether none waits."""
+        """Delete the expired file that waits for its readers, if it may go; True if none waits."""
         if self._hung is None:
             return True
         file, since_ms = self._hung
-        # abs: a clock that was set back must not keep it.
+        # abs: a clock that was set back must not keep the file.
         if file.is_held and abs(now_ms - since_ms) < patience_ms:
             return False
         file.destroy()
@@ -248,13 +248,13 @@ class MappedFileQueue:
         return True
 
     def delete_files_before(self, offset: int) -> int:
-        """Delete the files that end at or before ``offset``, but the last; return how many."""
+        """Delete the files that end at or before ``offset``, except the last; return how many."""
         return self._delete_while(
             lambda file: file.end_offset <= offset, len(self.mapped_files), self._destroy
         )
 
     def close(self) -> None:
-        """Close all files; delete the one that is in the queue no more. Flushes nothing."""
+        """Close all files; delete the one that has left the queue. Flushes nothing."""
         files, self.mapped_files = self.mapped_files, ()
         for file in files:
             file.close()
@@ -304,7 +304,7 @@ class MappedFileQueue:
         logger.info("deleted segment %s", file.path)
 
     def _file_to_do(self, offset: int) -> MappedFile | None:
-        """Return the file at ``offset``, or the first when it was deleted meanwhile."""
+        """Return the file at ``offset``, or the first if that one was deleted meanwhile."""
         first = self.first
         return first if first is not None and offset < first.file_from_offset else self.find(offset)
 

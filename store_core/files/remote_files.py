@@ -1,4 +1,4 @@
-"""The files of a store on a ``pyarrow.fs`` filesystem, with few requests and many at once."""
+"""The files of a store on a ``pyarrow.fs`` filesystem, read with few requests in parallel."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _FLAT = frozenset({"s3", "gcs", "abfs"})
-"""Filesystems that list a whole tree as quickly as one directory: a thousand names a request."""
+"""Filesystems that list a whole tree as fast as one directory: a thousand names per request."""
 _OBJECTS_KEPT = 256
 _BLOCKS_KEPT = 1024
-"""Of all files together: 64 MiB."""
-_Entries = list[FileEntry]  # the class has a method of that name
+"""For all files together: 64 MiB."""
+_Entries = list[FileEntry]  # RemoteFiles has a method named list
 JOIN_BYTES = 1 << 16
-"""Pieces that are closer than this are fetched together: a request costs about as much."""
+"""Pieces closer than this are fetched together: a request costs about as much as such a gap."""
 _OWN_BLOCKS = 8
 _LONGEST_KEPT_BYTES = 8 << 20
-"""More at once is not kept in blocks."""
+"""A longer read is not cached in blocks."""
 _zero_tails: dict[tuple[str, ObjectVersion | None], int] = {}
 _MOST_ZERO_TAILS = 1024
 PIECE_BYTES = 4 << 20
 _MOST_AHEAD = 8
-"""Pieces that are fetched or wait to be read: 32 MiB."""
+"""Pieces that are being fetched or wait to be read: 32 MiB."""
 
 
 class _Kept:
-    """What was asked for and is not asked again."""
+    """Cached answers, so that nothing is requested twice."""
 
     def __init__(self) -> None:
         self.listings: dict[str, _Entries] = {}
@@ -52,7 +52,7 @@ class _Kept:
 
 
 class RemoteFiles:
-    """Lists and opens; for any number of threads."""
+    """Lists and opens files; for any number of threads."""
 
     def __init__(self, filesystem: Any, root: str, hide: Callable[[str], str] = str) -> None:
         self.filesystem = filesystem
@@ -68,11 +68,11 @@ class RemoteFiles:
         return "/".join([self.root, *(p for p in parts if p)])
 
     def remember(self) -> None:
-        """Forget what is known; from now on nothing is asked for twice."""
+        """Start an empty cache; from now on nothing is requested twice."""
         self._kept = _Kept()
 
     def forget(self, path: str, *, below: bool) -> None:
-        """Ask anew for the listing of a directory, or for that and all below it."""
+        """Drop the cached listing of a directory, or of that and everything below it."""
         kept = self._kept
         if kept is None:
             return
@@ -83,7 +83,7 @@ class RemoteFiles:
                     del known[at]
 
     def list(self, path: str) -> _Entries:
-        """Return the entries of a directory; none when it is missing."""
+        """Return the entries of a directory; none if it is missing."""
         kept = self._kept
         if kept is not None:
             known = kept.listings.get(path)
@@ -111,9 +111,9 @@ class RemoteFiles:
         return found
 
     def list_ahead(self, paths: Iterable[str], *, whole: bool) -> None:
-        """Ask for listings that will be needed, many at once; for what `remember` keeps.
+        """Request in parallel listings that will be needed; only if `remember` was called.
 
-        ``whole``: of all that lies below, too.
+        ``whole``: also those of everything below.
         """
         kept = self._kept
         if kept is None:
@@ -131,10 +131,10 @@ class RemoteFiles:
             wanted = [e.path for below in found for e in below if e.is_dir] if whole else []
 
     def stat(self, path: str) -> FileEntry | None:
-        """Return what is known of a path, or None when it is missing."""
+        """Return the entry of a path, or None if it is missing."""
         if self._kept is None or not path.startswith(self.root + "/"):
             return self._stat(path)
-        listed = self.list(path.rpartition("/")[0])  # its neighbours are asked for next
+        listed = self.list(path.rpartition("/")[0])  # its neighbours are needed next
         return next((entry for entry in listed if entry.path == path), None)
 
     def _stat(self, path: str) -> FileEntry | None:
@@ -142,7 +142,7 @@ class RemoteFiles:
         return _entry(info) if info.type.value else None  # FileType.NotFound is 0
 
     def open(self, path: str) -> ByteSource:
-        """Open an object; StoreReadError where it is none, or another one than was listed."""
+        """Open an object; StoreReadError if there is none, or it is not the one that was listed."""
         kept = self._kept
         if kept is None:
             return self._source(self._object(path), None)
@@ -156,7 +156,7 @@ class RemoteFiles:
             with self._lock:
                 kept.objects[path] = remote
                 if len(kept.objects) > _OBJECTS_KEPT:
-                    kept.objects.popitem(last=False)  # whoever reads it keeps it open
+                    kept.objects.popitem(last=False)  # its readers keep it open
         return self._source(remote, kept.blocks)
 
     def _source(self, remote: RemoteObject, blocks: Blocks | None) -> RemoteByteSource:
@@ -164,9 +164,9 @@ class RemoteFiles:
         return RemoteByteSource(remote, blocks, lambda: self._check(remote.path), version)
 
     def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Ask for bytes that will be read, as (path, start, length), many at once.
+        """Request in parallel bytes that will be read, as (path, start, length).
 
-        What cannot be read is told to whoever reads it.
+        Errors are left to the later read, which raises them.
         """
         kept = self._kept
         if kept is None:
@@ -205,12 +205,12 @@ class RemoteFiles:
         return remote
 
     def versions(self, paths: Iterable[str]) -> dict[str, ObjectVersion]:
-        """Return what the last listing said of some objects."""
+        """Return the versions of objects in the last listing."""
         with self._lock:
             return {path: self._versions[path] for path in paths if path in self._versions}
 
     def expect(self, versions: Mapping[str, ObjectVersion]) -> None:
-        """Take for the right objects what another process has listed."""
+        """Use the versions that another process has listed as those of the right objects."""
         with self._lock:
             self._versions.update(versions)
 
@@ -243,7 +243,7 @@ def _version(entry: FileEntry) -> ObjectVersion:
 
 
 def _by_directory(root: str, below: list[FileEntry]) -> dict[str, list[FileEntry]]:
-    """Return the entries of a tree by directory; those between are there even if unnamed."""
+    """Return the entries of a tree by directory, adding directories that are not listed."""
     found: dict[str, dict[str, FileEntry]] = {root: {}}
     for entry in below:
         if entry.is_dir:
@@ -261,14 +261,14 @@ def _by_directory(root: str, below: list[FileEntry]) -> dict[str, list[FileEntry
 class RemoteByteSource(ByteSource):
     """An object as a file; every read copies.
 
-    Small reads fetch and keep whole blocks, so what was read once is not asked for again: remote
-    files are those of stopped stores or copies.
+    Small reads fetch and cache whole blocks, so no bytes are requested twice: remote files are
+    those of stopped stores or copies.
 
     Parameters
     ----------
     blocks
-        Where blocks are kept beyond this source; the object stays open then. None: eight are
-        kept, and the object is closed with the source.
+        A cache that outlives this source; the object then stays open. If None, the source caches
+        eight blocks and closes the object.
     """
 
     def __init__(
@@ -302,7 +302,7 @@ class RemoteByteSource(ByteSource):
         return data[start - first * BLOCK_BYTES : stop - first * BLOCK_BYTES]
 
     def _block_run(self, first: int, last: int) -> list[bytes]:
-        """Return blocks side by side; those that are not kept are fetched at once."""
+        """Return adjacent blocks; one request fetches from the first missing one to the last."""
         found = [self._blocks.get(self._remote, number) for number in range(first, last + 1)]
         lacking = [first + i for i, block in enumerate(found) if block is None]
         if lacking:
@@ -315,7 +315,7 @@ class RemoteByteSource(ByteSource):
         return [block for block in found if block is not None]
 
     def views(self, ranges: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
-        """Return arrays of ranges; each is fetched as it is, many at once, and none is kept."""
+        """Return arrays of ranges, fetched exactly and in parallel; none is cached."""
         clipped = [self._clip(start, length) for start, length in ranges]
         return [
             np.frombuffer(data, np.uint8)
@@ -336,31 +336,31 @@ class RemoteByteSource(ByteSource):
         return pieces
 
     def read_ahead(self, start: int, stop: int) -> None:
-        """Fetch a range from front to back before it is asked for, in bounded memory."""
+        """Fetch a range from front to back before it is read, in bounded memory."""
         start, stop = self._clip(start, max(stop - start, 0))
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = ObjectPrefetch(self._remote, start, stop) if start < stop else None
 
     def next_data(self, start: int) -> int:
-        """Return the size where only zeros follow, as another look at the same object found."""
+        """Return the size if an earlier scan of the same object found only zeros from here on."""
         zeros = self.size if self._identity is None else _zero_tails.get(self._identity, self.size)
         return self.size if start >= zeros else min(start, self.size)
 
     def note_zeros(self, start: int) -> None:
-        """Remember it for this process: a segment that a broker was filling ends with many."""
+        """Remember it in this process: a segment that a broker was filling ends with many zeros."""
         if self._identity is not None:
             _zero_tails[self._identity] = min(start, _zero_tails.get(self._identity, start))
             while len(_zero_tails) > _MOST_ZERO_TAILS:
                 _zero_tails.pop(next(iter(_zero_tails)), None)
 
     def check_unchanged(self) -> None:
-        """Raise `StoreReadError` where the object is another one than was listed."""
+        """Raise `StoreReadError` if the object is not the one that was listed."""
         if self._check is not None:
             self._check()
 
     def close(self) -> None:
-        """Forget what was read, and close the object if it is this source's own."""
+        """Drop what was read ahead, and close the object if it is this source's own."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
@@ -369,12 +369,12 @@ class RemoteByteSource(ByteSource):
 
 
 def joined_breaks(ordered: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return before which of some ascending places a new request begins."""
+    """Return the indexes, in ascending positions, where a new request begins."""
     return np.flatnonzero(np.diff(ordered) > JOIN_BYTES) + 1
 
 
 class ObjectPrefetch:
-    """Pieces of ``[start, stop)`` of an object. Few at first: who reads may want the first only."""
+    """Prefetches pieces of ``[begin, stop)`` of an object; few at first, as readers may stop."""
 
     def __init__(self, remote: RemoteObject, begin: int, stop: int) -> None:
         self._remote, self.begin, self.stop = remote, begin, stop
@@ -383,7 +383,7 @@ class ObjectPrefetch:
         self._fetch(0, 0)
 
     def holds(self, start: int) -> bool:
-        """Return whether a place lies in the range, and not in what was read and dropped."""
+        """Return whether a position is in the range, and not in a piece that was dropped."""
         return self.begin + self._first * PIECE_BYTES <= start < self.stop
 
     def read(self, start: int, stop: int) -> bytes:
@@ -394,7 +394,7 @@ class ObjectPrefetch:
             if dropped is not None:
                 dropped.cancel()
         self._first = first
-        if last > 0:  # it is read on
+        if last > 0:  # the reader goes on
             self._ahead = min(2 * self._ahead, _MOST_AHEAD)
         self._fetch(first, last + self._ahead)
         parts = list(self._parts(start, stop, first, last))
@@ -419,7 +419,7 @@ class ObjectPrefetch:
         return self._remote.read(at, min(at + PIECE_BYTES, self.stop))
 
     def close(self) -> None:
-        """Drop what waits; requests that are under way end by themselves."""
+        """Drop pieces that wait; requests that are under way end by themselves."""
         for piece in self._pieces.values():
             piece.cancel()
         self._pieces.clear()

@@ -1,4 +1,4 @@
-"""Which library opens a remote filesystem: pyarrow, or for what it does not know, fsspec."""
+"""Open a remote filesystem with pyarrow, or with fsspec if pyarrow does not know it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 _HDFS = ("hdfs", "viewfs")
 _TIMES = ("mtime", "modification_time", "modificationTime", "LastModified", "last_modified")
-_LEAST_MS = 10**11  # a time in seconds is less for three thousand years
+_LEAST_MS = 10**11  # a time in seconds stays below this for three thousand years
 
 
 def open_filesystem(uri: StoreUri) -> tuple[Any, str]:
     """Return a ``pyarrow.fs`` filesystem and the path of the store in it.
 
-    ``hdfs:`` needs a Hadoop client (``libhdfs``), or else the package hdfs-native. What pyarrow
-    does not know (``webhdfs:``) is opened with fsspec, if that is there.
+    ``hdfs:`` needs a Hadoop client (``libhdfs``), or else the package hdfs-native. Schemes that
+    pyarrow does not know (``webhdfs:``) are opened with fsspec, if it is installed.
 
     Raises
     ------
     StoreReadError
-        Nothing opens this URI; the text says what would.
+        No library opens this URI; the text says what is missing.
     """
     import pyarrow as pa  # noqa: PLC0415 (needed for remote stores only)
     from pyarrow.fs import FileSystem  # noqa: PLC0415
@@ -70,13 +70,13 @@ def _open_with_fsspec(scheme: str, location: str) -> tuple[Any, str]:
 
 
 class ExactHandler(FSSpecHandler):  # type: ignore[misc]
-    """Lists a directory with one request, and reads ranges as they are asked for.
+    """Lists a directory with one request, and reads exactly the requested ranges.
 
-    pyarrow's own handler asks four times for a listing, and files of fsspec read megabytes ahead.
+    pyarrow's own handler makes four requests per listing, and fsspec's files read megabytes ahead.
     """
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        """Return what lies in a directory; that below it too where the selector says so."""
+        """Return the entries of a directory, and of those below it if the selector is recursive."""
         try:
             found = self.fs.ls(selector.base_dir, detail=True)
         except FileNotFoundError:
@@ -102,7 +102,7 @@ class ExactHandler(FSSpecHandler):  # type: ignore[misc]
         return FileInfo(path, kind, size=size, mtime=None if time is None else _seconds(time))
 
     def open_input_file(self, path: str) -> PythonFile:
-        """Open a file whose reads are requests of just those bytes."""
+        """Open a file whose reads request exactly their bytes."""
         return PythonFile(self.fs.open(path, "rb", cache_type="none"), mode="r")
 
 

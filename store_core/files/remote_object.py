@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BLOCK_BYTES = 1 << 16
-"""Small reads fetch the whole block: over a network the request costs most."""
+"""Small reads fetch a whole block: over a network the request costs most."""
 
 
 _numbers = itertools.count()
 
 
 class ObjectVersion(NamedTuple):
-    """What tells that an object is the one that was listed: its bytes and its time.
+    """Size and time of an object, which show whether it is still the one that was listed.
 
-    ``modified_ms`` is 0 where the filesystem tells none; of an object S3 tells whole seconds.
+    ``modified_ms`` is 0 if the filesystem reports no time; for an object S3 reports whole seconds.
     """
 
     size: int
     modified_ms: int
 
     def check(self, found: ObjectVersion | None, path: str) -> None:
-        """Raise `StoreReadError` where the object is another one than this, or gone (None)."""
+        """Raise `StoreReadError` if the object is not this one, or is gone (None)."""
         if found is None:
             raise FileVanishedError("the object was deleted while it was read", path)
         if found.size != self.size or not _is_same_time(self.modified_ms, found.modified_ms):
@@ -44,7 +44,7 @@ class ObjectVersion(NamedTuple):
 
 
 def _is_same_time(one_ms: int, other_ms: int) -> bool:
-    """Return whether two times may be the same; a server may tell one of them in seconds."""
+    """Return whether two times may be equal; a server may report one of them in seconds."""
     if not one_ms or not other_ms:
         return True
     in_seconds = one_ms % 1000 == 0 or other_ms % 1000 == 0
@@ -61,7 +61,7 @@ class RemoteObject:
     Parameters
     ----------
     is_shared
-        Threads may read from one handle at the same time; else each takes one of its own.
+        Threads may read from one handle at the same time; else each uses its own.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class RemoteObject:
         self._is_shared = is_shared
         self._lock = threading.Lock()
         self._idle: list[Any] = []
-        self.number = next(_numbers)  # unlike an id, never that of another one
+        self.number = next(_numbers)  # unlike an id, never reused
         self.size = request(self._first_handle, path, hide)
 
     def _first_handle(self) -> int:
@@ -91,7 +91,7 @@ class RemoteObject:
         return size
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return the bytes ``[start, stop)``, which lie inside the object.
+        """Return the bytes ``[start, stop)``, which are inside the object.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class RemoteObject:
 
     @contextmanager
     def _handle(self) -> Iterator[Any]:
-        """Give a handle; one with which something failed is not used again."""
+        """Lend a handle; one that failed is not used again."""
         with self._lock:
             shared = self._idle[-1] if self._idle else None
             handle = shared if self._is_shared or shared is None else self._idle.pop()
@@ -135,7 +135,7 @@ class RemoteObject:
         return handle
 
     def close(self) -> None:
-        """Close the handles that nobody reads from."""
+        """Close the handles that no thread reads from."""
         with self._lock:
             handles, self._idle = self._idle, []
         for handle in handles:
@@ -144,7 +144,7 @@ class RemoteObject:
 
 
 class Blocks:
-    """Blocks of objects that were read last; for any number of threads."""
+    """A cache of the blocks that were read last; for any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -155,7 +155,7 @@ class Blocks:
         return len(self._blocks)
 
     def get(self, remote: RemoteObject, number: int) -> bytes | None:
-        """Return a block of an object, if it is kept."""
+        """Return a block of an object, or None if it is not cached."""
         with self._lock:
             block = self._blocks.get((remote.number, number))
             if block is not None:
@@ -163,7 +163,7 @@ class Blocks:
             return block
 
     def put(self, remote: RemoteObject, number: int, block: bytes) -> None:
-        """Keep a block."""
+        """Cache a block."""
         with self._lock:
             self._blocks[remote.number, number] = block
             while len(self._blocks) > self._limit:

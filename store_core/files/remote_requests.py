@@ -1,4 +1,4 @@
-"""Requests to a remote filesystem: made again while it is busy or away, and many at once."""
+"""Requests to a remote filesystem: retried while it is busy or away, and run in parallel."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _T = TypeVar("_T")
 _U = TypeVar("_U")
 
 AT_ONCE = 16
-"""Requests of one process that are under way at the same time, at most."""
+"""Most requests that one process has under way at the same time."""
 
 _ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 _LONGEST_SECONDS = 30.0
-"""Nothing is asked again after so long: pyarrow's S3 client repeats by itself meanwhile."""
+"""No request is retried after this time: pyarrow's S3 client retries by itself meanwhile."""
 
-# What S3, GCS, Azure and HDFS say, as pyarrow and fsspec hand it on.
+# Error texts of S3, GCS, Azure and HDFS, as pyarrow and fsspec pass them on.
 _GONE = re.compile(
     r"NO_SUCH_KEY|NO_SUCH_BUCKET|NO_SUCH_UPLOAD|RESOURCE_NOT_FOUND|HTTP status 404|"
     r"Path does not exist|FileNotFoundException|BlobNotFound"
@@ -54,19 +54,19 @@ _in_pool = threading.local()
 
 
 class ShortReadError(OSError):
-    """A request was answered with fewer bytes than there are."""
+    """The answer to a request has fewer bytes than the object."""
 
 
 def request(call: Callable[[], _T], path: str, hide: Callable[[str], str] = str) -> _T:
-    """Return what a request gives; it is made again, after growing pauses, where that may help.
+    """Return the result of a request; it is retried, after growing pauses, where that may help.
 
     Raises
     ------
     FileVanishedError, StorePermissionError
         There is no such object; it may not be read.
     StoreReadError
-        Anything else, or the filesystem did not answer as often as it was asked: about 15 s, or
-        where each answer takes long half a minute.
+        Anything else, or all attempts failed: after about 15 s, or half a minute if each answer
+        takes long.
     """
     pause, begun = _FIRST_PAUSE_SECONDS, time.monotonic()
     for attempt in range(1, _ATTEMPTS + 1):
@@ -76,7 +76,7 @@ def request(call: Callable[[], _T], path: str, hide: Callable[[str], str] = str)
             is_over = attempt == _ATTEMPTS or time.monotonic() - begun > _LONGEST_SECONDS
             if is_over or _is_final(err):
                 raise _read_error(err, path, hide, attempt) from None
-        # Not all clients that were turned away come back at the same moment.
+        # Random, so that not all rejected clients come back at the same moment.
         _pause(pause * random.uniform(0.5, 1))
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     raise AssertionError
@@ -106,7 +106,8 @@ def _read_error(
 def start(call: Callable[[], _T]) -> Future[_T]:
     """Begin a call in a thread; at most `AT_ONCE` run, the others wait.
 
-    In one of those threads it is done at once: calls that wait for each other would never end.
+    In one of those threads the call runs immediately: calls that wait for each other would never
+    end.
     """
     if getattr(_in_pool, "here", False):
         done: Future[_T] = Future()
@@ -119,7 +120,7 @@ def start(call: Callable[[], _T]) -> Future[_T]:
 
 
 def at_once(call: Callable[[_U], _T], items: Iterable[_U]) -> list[_T]:
-    """Return what a call gives for each item, in order; many are under way at the same time.
+    """Return the result of a call for each item, in order; the calls run in parallel.
 
     The first error is raised when all have ended.
     """
@@ -145,4 +146,4 @@ def _mark_thread() -> None:
     _in_pool.here = True
 
 
-os.register_at_fork(after_in_child=_pools.clear)  # threads do not come along
+os.register_at_fork(after_in_child=_pools.clear)  # a child process has no copy of the threads

@@ -1,4 +1,4 @@
-"""The files of one queue of segments, each named by the byte offset of its first byte."""
+"""The files of one queue of segments, each named after the offset of its first byte."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class Segment(NamedTuple):
-    """One file; ``size`` is its real length, also where that is not the nominal one.
+    """One file; ``size`` is its real length, even if that is not the nominal one.
 
-    ``header_bytes`` stand before each record in it: those of a DLedger entry.
+    ``header_bytes`` is the length of the header before each record: of a DLedger entry, else 0.
     """
 
     from_offset: int
@@ -36,7 +36,7 @@ class SegmentList:
     Parameters
     ----------
     file_size
-        Nominal bytes of a segment; 0 only when there is no segment and the size is unknown.
+        Nominal bytes of a segment; 0 only if there is no segment and the size is unknown.
     """
 
     def __init__(self, segments: Sequence[Segment], file_size: int) -> None:
@@ -52,12 +52,12 @@ class SegmentList:
 
     @property
     def min_offset(self) -> int:
-        """First byte of the first file; 0 when there is none."""
+        """Offset of the first byte of the first file; 0 if there is none."""
         return self.segments[0].from_offset if self.segments else 0
 
     @property
     def max_offset(self) -> int:
-        """End of the last file (exclusive); 0 when there is none."""
+        """End of the last file (exclusive); 0 if there is none."""
         return self.segments[-1].from_offset + self.segments[-1].size if self.segments else 0
 
     @property
@@ -66,7 +66,7 @@ class SegmentList:
         return any(b - a > self.file_size for a, b in zip(self._starts, self._starts[1:]))
 
     def find(self, offset: int) -> Segment | None:
-        """Return the segment whose ``[from_offset, from_offset + file_size)`` holds ``offset``.
+        """Return the segment with ``offset`` in its ``[from_offset, from_offset + file_size)``.
 
         Its real ``size`` may end before ``offset``.
         """
@@ -87,10 +87,10 @@ def list_segments(
     option: str,
     forget: Callable[[], None] | None = None,
 ) -> SegmentList:
-    """Return `load_segments` of a listing; where files are missing in between, of another one.
+    """Return `load_segments` of a listing, or of a later one if files are missing in between.
 
-    A listing is of no single moment: of files that are deleted meanwhile, oldest first, it may
-    hold the first and lack the second. ``forget`` is called before another one.
+    A listing takes time: if files are deleted meanwhile, oldest first, it may have the first and
+    lack the second. ``forget`` is called before each further listing.
     """
     found = load_segments(entries(), file_size=file_size, unit_bytes=unit_bytes, option=option)
     for _ in range(_LISTINGS if found.has_holes else 0):
@@ -112,21 +112,20 @@ def load_segments(
 ) -> SegmentList:
     """Pick the segments of a listing as ``MappedFileQueue`` does (RocketMQ 5.3.3).
 
-    Names that are not 20 digits and an empty last file are skipped. A file
-    whose length is not the nominal one is kept with its real size; whether that is damage is for
-    the caller to say.
+    Names that are not 20 digits and an empty last file are skipped. A file whose length is not the
+    nominal one is included with its real size; the caller decides whether that is damage.
 
     Parameters
     ----------
     file_size
-        Nominal bytes, rounded up to whole units. None: the length all files share if their names
+        Nominal bytes, rounded up to whole units. If None, the length all files share if their names
         are multiples of it, else the smallest distance of adjacent names, else the length.
 
     Raises
     ------
     StoreFormatError
-        A name is no multiple of the nominal size, is too large, occurs twice, or is that of
-        something other than a regular file.
+        A name is not a multiple of the nominal size, is too large, occurs twice, or belongs to
+        something other than a regular file; or the size is not a multiple of ``unit_bytes``.
     """
     segments = _named_segments(entries)
     if segments and segments[-1].size == 0:
@@ -153,7 +152,7 @@ def load_segments(
 def _named_segments(entries: Sequence[FileEntry]) -> list[Segment]:
     named = [entry for entry in entries if _SEGMENT_NAME.fullmatch(entry.name)]
     for entry in named:
-        if entry.is_dir or entry.not_a_file:  # to skip it would be to lose what it stands for
+        if entry.is_dir or entry.not_a_file:  # skipping it would lose data
             kind = entry.not_a_file or "a directory"
             raise StoreFormatError(f"is {kind}, where a regular file was expected", entry.path)
     segments = sorted(Segment(int(entry.name), entry.path, entry.size) for entry in named)
@@ -169,7 +168,7 @@ def _seen_file_size(segments: Sequence[Segment]) -> int:
     if not segments:
         return 0
     length = segments[0].size
-    # Tried first, because distances mislead when a file in between is lost.
+    # Tried first, because distances mislead if a file in between is lost.
     if length > 0 and all(s.size == length and s.from_offset % length == 0 for s in segments):
         return length
     distances = [b.from_offset - a.from_offset for a, b in zip(segments, segments[1:])]
@@ -177,7 +176,7 @@ def _seen_file_size(segments: Sequence[Segment]) -> int:
 
 
 def merged_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges ascending and disjoint: those that overlap or touch become one."""
+    """Return ranges ascending and disjoint, merging those that overlap or touch."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1]:

@@ -56,7 +56,7 @@ class _LocalFiles:
             with os.scandir(path) as scan:
                 return [entry for item in scan if (entry := _scanned_entry(item)) is not None]
         except FileNotFoundError as err:
-            if os.path.islink(path):  # taken for empty, a disk that is not mounted would be a loss
+            if os.path.islink(path):  # an unmounted disk must not be taken for an empty directory
                 raise StoreReadError(_broken_link(path), path) from err
             return []
         except OSError as err:
@@ -126,10 +126,10 @@ class StoreDirectory:
     Parameters
     ----------
     uri
-        A local path, a ``file:`` URI, or any URI that ``pyarrow.fs`` opens. A relative path is
-        fixed at once, so that it means the same in every process.
+        A local path, a ``file:`` URI, or any URI that ``pyarrow.fs`` or fsspec opens. A relative
+        path is made absolute here, so that it means the same in every process.
     base
-        The directory that a relative path starts at; empty: the working directory.
+        The directory that a relative path starts at; the working directory if empty.
     """
 
     def __init__(self, uri: str | os.PathLike[str], base: str = "") -> None:
@@ -153,7 +153,7 @@ class StoreDirectory:
         self._files = None
 
     def check_root(self) -> None:
-        """Raise `StoreNotFoundError` where the root does not exist or is no directory."""
+        """Raise `StoreNotFoundError` if the root does not exist or is not a directory."""
         if not self.is_local and self.list(self.resolve()):
             return
         root = self.stat(self.resolve())
@@ -169,54 +169,54 @@ class StoreDirectory:
         return self._opened().join(*parts)
 
     def leaves(self, path: str) -> bool:
-        """Return whether a path leads out of the store, through whatever links."""
+        """Return whether a path leads out of the store, through any links; False if remote."""
         if not self.is_local:
             return False
         root, real = os.path.realpath(self._local_root), os.path.realpath(path)
         return os.path.commonpath([root, real]) != root
 
     def list(self, path: str) -> list[FileEntry]:
-        """Return the entries of a directory by name; none when it is missing.
+        """Return the entries of a directory by name; none if it is missing.
 
         Raises
         ------
         StoreReadError
-            It may not be read, or is no directory.
+            It cannot be read, or is not a directory.
         """
         return sorted(self._opened().list(path))
 
     def remember(self) -> None:
-        """Of a remote store: forget what is known, and ask from now on for nothing twice.
+        """For a remote store: start an empty cache; from now on nothing is requested twice.
 
-        For whoever looks at a store once, as it is now. Files of this machine are always looked at.
+        For callers that read a store once, as it is now. Local files are never cached.
         """
         if not self.is_local:
             self._remote().remember()
 
     def forget(self, path: str, *, below: bool = True) -> None:
-        """Ask anew for what was remembered of a directory, and of all below it."""
+        """Drop what is cached of a directory, and with ``below`` of everything below it."""
         if not self.is_local:
             self._remote().forget(path, below=below)
 
     def list_ahead(self, paths: Iterable[str], *, whole: bool = False) -> None:
-        """Ask at once for listings that will be needed, where that saves time (`remember`).
+        """Request in parallel listings that will be needed, where that saves time (`remember`).
 
-        ``whole``: of all that lies below, too.
+        ``whole``: also those of everything below.
         """
         if not self.is_local:
             self._remote().list_ahead(paths, whole=whole)
 
     def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Ask at once for bytes that will be read, as (path, start, length); see `list_ahead`."""
+        """Request in parallel bytes to be read, as (path, start, length); see `list_ahead`."""
         if not self.is_local:
             self._remote().fetch_ahead(ranges)
 
     def versions(self, paths: Iterable[str]) -> dict[str, ObjectVersion]:
-        """Return what tells whether remote files are still those that were listed."""
+        """Return the versions of remote files, for `expect` in another process."""
         return {} if self.is_local else self._remote().versions(paths)
 
     def expect(self, versions: Mapping[str, ObjectVersion]) -> None:
-        """Refuse remote files that are others than these, which another process has listed."""
+        """Refuse remote files that differ from the versions that another process has listed."""
         if not self.is_local:
             self._remote().expect(versions)
 
@@ -226,15 +226,15 @@ class StoreDirectory:
         return files
 
     def stat(self, path: str) -> FileEntry | None:
-        """Return what is known of ``path``, or None when it is missing."""
+        """Return the entry of ``path``, or None if it is missing."""
         return self._opened().stat(path)
 
     def open(self, path: str) -> ByteSource:
-        """Open a file read-only; StoreReadError when it is missing or may not be read."""
+        """Open a file read-only; StoreReadError if it is missing or cannot be read."""
         return self._opened().open(path)
 
     def read_bytes(self, path: str) -> bytes | None:
-        """Return the content of a small file, or None when it is missing or a directory.
+        """Return the content of a small file, or None if it is missing or a directory.
 
         Raises
         ------
@@ -254,7 +254,7 @@ class StoreDirectory:
             return source.read_at(0, source.size)
 
     def read_head(self, path: str, length: int) -> bytes | None:
-        """Return the first bytes of a file, or None when it is missing or a directory."""
+        """Return the first bytes of a file, or None if it is missing or a directory."""
         entry = self.stat(path)
         if entry is None or entry.is_dir:
             return None
@@ -288,20 +288,20 @@ def named_store(path: str) -> str:
 
 
 def utf8_path(path: str, base: str = "") -> str:
-    """Return a path that is no UTF-8 as a ``file:`` URI, any other as it is.
+    """Return a path that is not UTF-8 as a ``file:`` URI, any other as it is.
 
-    Columns, JSON and options take no other text.
+    Columns, JSON and options accept only UTF-8.
     """
     try:
         path.encode()
     except UnicodeEncodeError:
-        with suppress(UnicodeEncodeError):  # half a character: there is no such file
+        with suppress(UnicodeEncodeError):  # a lone surrogate: there is no such file
             return "file://" + quote(os.fsencode(os.path.abspath(os.path.join(base, path))))
     return path
 
 
 def local_path(uri: str) -> str:
-    """Return the path of a local store: ``file:`` URIs are decoded, paths are kept."""
+    """Return the path of a local store: ``file:`` URIs are decoded, paths returned as given."""
     prefix = _FILE_URI.match(uri)
     return os.fsdecode(unquote_to_bytes(uri[prefix.end() :])) if prefix else uri
 
@@ -309,13 +309,13 @@ def local_path(uri: str) -> str:
 def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
     """Return store roots: globs (``*``, ``?``, ``[…]``) as the sorted directories they match.
 
-    A path without glob characters, and one that exists as it is spelled, is kept as given. In
-    remote URIs ``?`` begins the query, so it is no glob character there.
+    A path without glob characters, or one that exists as spelled, is returned as given. In remote
+    URIs ``?`` begins the query, so it is not a glob character there.
 
     Parameters
     ----------
     base
-        The directory that relative ones start at; empty: the working directory.
+        The directory that relative paths start at; the working directory if empty.
 
     Raises
     ------

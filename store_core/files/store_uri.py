@@ -1,4 +1,4 @@
-"""The URI of a remote store: what opens it, and what of it may be shown."""
+"""The URI of a remote store: complete to open it, without secrets to show it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 _PARTS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^?]*)(?:\?(.*))?", re.DOTALL)
 _PASSWORD = re.compile(r"[^/@:]*:(?![0-9]*(?:/|$))[^@]*@|[^/@]*@")
-"""What may stand before a host or bucket. A secret may hold "/", a port is digits alone."""
+"""Credentials before a host or bucket. A secret may contain "/"; a port is only digits."""
 _NAME_BEFORE_HOST = frozenset(
     ("hdfs", "viewfs", "webhdfs", "swebhdfs", "abfs", "abfss", "wasb", "wasbs", "gs", "gcs")
 )
-"""Schemes where a user or a container stands there; of others it may be a key."""
+"""Schemes that have a user or a container there; others may have a key."""
 _HARMLESS = frozenset(
     (
         *("region", "scheme", "endpoint_override", "smart_defaults", "tls_ca_file_path"),
@@ -24,7 +24,7 @@ _HARMLESS = frozenset(
         *("blob_storage_scheme", "dfs_storage_scheme", "default_bucket_location"),
     )
 )
-"""Parameters of ``pyarrow.fs`` that hold no secret; what is not known may be one."""
+"""Parameters of ``pyarrow.fs`` that are not secret; unknown ones may be."""
 _SHORTEST_SECRET = 4  # shorter ones are parts of other words
 _HIDDEN = "***"
 
@@ -32,8 +32,7 @@ _HIDDEN = "***"
 class StoreUri(str):
     """A remote URI as it is shown: without keys, passwords and parameters that may be secret.
 
-    It equals, and is kept and sent as, that text; only `location` still has everything, also
-    after it was pickled.
+    As a string it is that text; only `location` still has everything, even after pickling.
     """
 
     __slots__ = ("location",)
@@ -49,7 +48,7 @@ class StoreUri(str):
         return StoreUri, (self.location,)
 
     def hide_in(self, text: str) -> str:
-        """Return a text, such as an error of a library, without what may not be shown."""
+        """Return a text, such as a library's error, without the secrets of this URI."""
         text = text.replace(self.location, str(self))
         for secret in sorted(_secrets(self.location), key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
@@ -76,7 +75,7 @@ def _is_harmless(parameter: str) -> bool:
 
 
 def _secrets(location: str) -> set[str]:
-    """Return the hidden parts of a URI, as they are written and as they are meant."""
+    """Return the hidden parts of a URI, both as written and percent-decoded."""
     found = _PARTS.fullmatch(location)
     if found is None:
         return set()
