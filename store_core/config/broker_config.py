@@ -1,7 +1,7 @@
 """A broker's configuration: Java properties, in a file or sent as text.
 
 Source: ``java.util.Properties.load``, RocketMQ ``MixAll.properties2Object`` (release 5.3.3), whose
-answers are pinned in ``tests/store_core/config/properties_answers.json``.
+results are pinned in ``tests/store_core/config/properties_answers.json``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from store_core.files.byte_source import read_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # which Java takes for a part of a key
+_BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # to Java a part of the key
 
 
 class Property(NamedTuple):
@@ -41,7 +41,7 @@ def read_properties(path: str) -> dict[str, Property]:
         data = read_file(path)
     except OSError as err:
         raise StoreReadError(err.strerror or str(err), path) from err
-    except ValueError as err:  # a NUL, or half a character, in the path
+    except ValueError as err:  # a NUL or a lone surrogate in the path
         raise StoreReadError(str(err), path) from err
     return dict(_properties(data.decode("latin-1"), path))
 
@@ -49,8 +49,8 @@ def read_properties(path: str) -> dict[str, Property]:
 def parse_properties(text: str, origin: str) -> dict[str, str]:
     r"""Return the values of Java properties by key.
 
-    Comments begin with ``#`` or ``!``; ``=``, ``:`` or white space separate; a backslash at the
-    end continues a line; ``\uXXXX`` escapes. The last of repeated keys wins.
+    Comments begin with ``#`` or ``!``; ``=``, ``:`` or white space ends a key; a backslash at the
+    end continues a line; ``\uXXXX`` is an escape. The last of repeated keys wins.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def _properties(text: str, origin: str) -> Iterator[tuple[str, Property]]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are no comments, those that go on joined, and where each begins."""
+    """Yield each line that is not a comment, joined with its continuations, and its number."""
     pending, begin, goes_on = "", 0, False
     for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         line = natural.lstrip(" \t\f")
@@ -103,5 +103,5 @@ def _split_property(line: str, place: str) -> tuple[str, str]:
 
 
 def has_byte_order_mark(key: str) -> bool:
-    """Return whether a key begins with the mark that some editors write first into a file."""
+    """Return whether a key begins with the mark that some editors put at the start of a file."""
     return key.startswith(_BYTE_ORDER_MARK)

@@ -1,4 +1,4 @@
-"""Texts and bounds of settings; errors name the key."""
+"""Parse settings and check their bounds; errors name the key."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ _WANTED = {int: "a whole number", bool: "True or False", float: "a number", str:
 
 @cache
 def camel_case(name: str) -> str:
-    """Return RocketMQ's key of a field."""
+    """Return RocketMQ's key for the name of a field."""
     first, *rest = name.split("_")
     return first + "".join("CRC" if word == "crc" else word.capitalize() for word in rest)
 
 
 class Settings:
-    """The key, the kind and the bounds of each field of a class, looked up once.
+    """The key, the kind and the bounds of each field of a class, determined once.
 
-    It checks texts, numbers and bools; other fields are left as they are.
+    It checks texts, numbers and bools, and ignores other fields.
 
     Parameters
     ----------
     bounds, other_bounds
-        Of numbers, by field, and of those that are not named there; both are included.
+        Bounds of numbers by field, and of the fields not named there; both ends are included.
     spellings
-        The keys that `keys` does not make of their fields.
+        Keys by field, where they are not what `keys` returns.
     choices
         The texts that a field may have.
     keys
-        Makes a key of the name of a field; RocketMQ's by default.
+        Returns the key for the name of a field; RocketMQ's by default.
     error
-        What is raised.
+        The class of the errors.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Settings:
         ]
 
     def check(self, values: Mapping[str, Any]) -> None:
-        """Refuse other kinds, numbers out of bounds, and texts that are no choice.
+        """Refuse values of another kind, numbers out of bounds, and texts that are not a choice.
 
-        None is good where a field may be None.
+        None is accepted where a field may be None.
         """
         for name, kind, may_be_none, (least, most) in self._rows:
             value = values[name]
-            if type(value) is kind:  # nearly all: spares two calls a field
+            if type(value) is kind:  # nearly always: saves two calls per field
                 is_good = kind is bool or (kind is not str and least <= value <= most)
                 if is_good or (kind is str and value.isascii() and "\0" not in value):
                     continue
@@ -105,7 +105,7 @@ class Settings:
             raise self._error(f"{key}={value}: must be {bounds[0]} {most}")
 
     def parse(self, name: str, text: str) -> Any:
-        """Return the value of a field that a text stands for."""
+        """Parse a text to the value of a field."""
         key, kind = self.keys[name], self.kinds[name]
         if kind is int:
             return _parse_int(key, text)
@@ -117,23 +117,23 @@ class Settings:
         return text
 
     def texts(self, config: object) -> dict[str, str]:
-        """Return what is set, by key; fields that are None stay away."""
+        """Return the settings as texts by key, without those that are None."""
         found = ((key, getattr(config, name)) for name, key in self.keys.items())
         return {key: property_text(value) for key, value in found if value is not None}
 
 
 def property_text(value: Any) -> str:
-    """Return a value as files of settings have it."""
+    """Return a value as it is written in files of settings."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def properties_text(texts: Mapping[str, str]) -> str:
-    """Return settings as Java properties, sorted by key: a line ``key=value`` each."""
+    """Return settings as Java properties, sorted by key: one line ``key=value`` each."""
     return "".join(f"{key}={text}\n" for key, text in sorted(texts.items()))
 
 
 def _is_file_name(text: str) -> bool:
-    """Return whether a file can have it as its name: some of the texts are paths."""
+    """Return whether a file can have this name, as some of the texts are paths."""
     try:
         return "\0" not in text and bool(os.fsencode(text) or not text)
     except UnicodeEncodeError:
@@ -141,7 +141,7 @@ def _is_file_name(text: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Return a text for an error: quoted, and not all of it where it is long."""
+    """Return a text quoted for an error message, cut if it is long."""
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
 
 
@@ -152,7 +152,7 @@ def _parse_int(key: str, text: str) -> int:
 
 
 def parse_hours(key: str, text: str) -> tuple[int, ...]:
-    """Return hours of the day that semicolons separate.
+    """Parse hours of the day, separated by semicolons.
 
     Source: RocketMQ ``UtilAll.isItTimeToDo`` (release 5.3.3).
     """

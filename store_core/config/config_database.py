@@ -1,8 +1,8 @@
-"""Topics, consumer offsets and groups that a broker keeps in RocksDB databases.
+"""Topics, consumer offsets and groups that a broker stores in RocksDB databases.
 
 Version 1 has a database for each of them below ``config``, or, from 5.4 on with
-``useSingleRocksDBForAllConfigs``, one with column families for each; version 2 one for all
-(``configManagerVersion``). Source: RocketMQ ``RocksDBTopicConfigManager``,
+``useSingleRocksDBForAllConfigs``, a single one with column families for each; version 2 has one
+for all (``configManagerVersion``). Source: RocketMQ ``RocksDBTopicConfigManager``,
 ``RocksDBConsumerOffsetManager`` (5.3.3, 5.5.1), ``TopicConfigManagerV2``,
 ``ConsumerOffsetManagerV2`` (5.3.3).
 """
@@ -44,9 +44,9 @@ _SINGLE_DIR = "metadata"
 
 
 class ConfigTable(NamedTuple):
-    """One kind of settings: where it is in each kind of database, and its JSON field.
+    """One kind of settings: its place in each kind of database, and its JSON field.
 
-    The database of version 1, the families of the single one, the table of version 2.
+    ``database`` is for version 1, ``family`` for the single database, ``table`` for version 2.
     """
 
     database: str
@@ -70,14 +70,14 @@ CONSUMER_OFFSETS = ConfigTable(
 
 
 class StoredSettings(NamedTuple):
-    """Settings as their JSON file would have them, and how often they have changed."""
+    """Settings in the form of their JSON file, and their version."""
 
     content: dict[str, Any]
     version: DataVersion
 
 
 def config_databases(directory: StoreDirectory) -> tuple[str, ...]:
-    """Return the paths of the databases of settings that a store has."""
+    """Return the paths of a store's databases of settings."""
     names = [table.database for table in (TOPICS, GROUPS, CONSUMER_OFFSETS)]
     found = (
         database_path(directory, CONFIG_DIR, name) for name in (*names, _SINGLE_DIR, _VERSION_2_DIR)
@@ -86,15 +86,15 @@ def config_databases(directory: StoreDirectory) -> tuple[str, ...]:
 
 
 def settings_of_databases(directory: StoreDirectory, table: ConfigTable) -> StoredSettings | None:
-    """Return what a database holds of one kind; None where there is none, or no library to read it.
+    """Return one kind of settings from a database; None without one, or without a library for it.
 
-    Where there is the single database and one of its kind alone, the newer one counts: a broker
-    takes over what the other one says.
+    If the single database and one for this kind both exist, the newer one counts: a broker copies
+    the settings of the other one.
 
     Raises
     ------
     StoreFormatError
-        A database cannot be opened, or holds what a broker does not write.
+        A database cannot be opened, or has content that a broker does not write.
     StoreReadError
         A file cannot be read.
     """
@@ -162,7 +162,7 @@ def _of_version_2(database: ReadOnlyDatabase, table: ConfigTable) -> StoredSetti
 
 
 _ALWAYS = 2**63 - 1
-"""Brokers with databases of version 2 do not look at JSON files."""
+"""Brokers with databases of version 2 do not read JSON files."""
 
 
 def _configs(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:

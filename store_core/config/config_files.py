@@ -79,11 +79,11 @@ class SubscriptionGroupConfig:
     attributes: dict[str, str] = field(default_factory=dict)
     consume_from_min_enable: bool = True
     broker_id: int = 0
-    """The broker of the set that its members read from."""
+    """Id of the broker from which its members read."""
     which_broker_when_consume_slowly: int = 1
-    """Where members are sent that read what is no more in the master's memory."""
+    """Id of the broker for members that read messages no longer in the master's memory."""
     notify_consumer_ids_changed_enable: bool = True
-    """Members hear at once of those that come and go."""
+    """Notify members immediately when others come or go."""
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
 
@@ -92,10 +92,10 @@ AnyConfig = Union[TopicConfig, SubscriptionGroupConfig]
 
 
 def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
-    """Return the topics of ``topics.json``, or of a database, by name; None without any.
+    """Return the topics of ``topics.json``, or of a database, by name; None if there are none.
 
-    A file that cannot be read counts as missing, with a warning; so it does for the other functions
-    of this module whose names begin with ``load``.
+    A file that cannot be read counts as missing, with a warning, for all functions of this module
+    whose names begin with ``load``.
 
     Raises
     ------
@@ -108,16 +108,16 @@ def load_topics(directory: StoreDirectory) -> dict[str, TopicConfig] | None:
 def load_consumer_offsets(
     directory: StoreDirectory, *, is_needed: bool = False
 ) -> dict[tuple[str, str], dict[int, int]]:
-    """Return the next queue offset by queue id, by (group, topic).
+    """Return (group, topic) -> queue id -> next queue offset.
 
-    Of ``consumerOffset.json`` or a database and, for light queues, of ``lmqConsumerOffset.json``.
-    A group named ``group@broadcast`` is what a 5.x broker notes beside a broadcasting group's own
-    offsets.
+    They come from ``consumerOffset.json`` or a database and, for light queues, from
+    ``lmqConsumerOffset.json``. A 5.x broker records offsets of a broadcasting group also under the
+    name ``group@broadcast``.
 
     Raises
     ------
     StoreFormatError, StorePermissionError
-        ``is_needed``, and a file cannot be read.
+        A file cannot be read; only with ``is_needed``.
     """
     parse = parse_consumer_offsets
     found = _load_settings(
@@ -128,7 +128,7 @@ def load_consumer_offsets(
 
 
 def load_delay_offsets(directory: StoreDirectory) -> dict[int, int] | None:
-    """Return the next queue offset to deliver by delay level, which counts from 1."""
+    """Return delay level (from 1) -> next queue offset to deliver."""
     return load_config_file(directory, "delayOffset.json", parse_delay_offsets)
 
 
@@ -159,16 +159,16 @@ def _load_settings(
 def content_of_databases(
     directory: StoreDirectory, name: str, table: ConfigTable
 ) -> dict[str, Any] | None:
-    """Return what a database holds of settings, as their file would have it.
+    """Return the settings in a database, in the form of their file.
 
-    None where there is no database, or the file is newer: a broker takes the file then.
+    None if there is no database, or the file is newer: then a broker uses the file.
     """
     stored = settings_of_databases(directory, table)
     if stored is None:
         return None
     try:
         found = find_config_file(directory, name, _version_of_file)
-    except (StoreFormatError, StorePermissionError):  # the database is whole
+    except (StoreFormatError, StorePermissionError):  # the database is intact
         found = None
     is_file_newer = found is not None and found[0].counter > stored.version.counter
     return None if is_file_newer else stored.content
@@ -184,7 +184,7 @@ def is_deleted_topic(topic: str, topics: Collection[str] | None) -> bool:
     Parameters
     ----------
     topics
-        Those that ``topics.json`` names; None or empty: nobody knows.
+        The topics in ``topics.json``; if None or empty, no topic counts as deleted.
     """
     if not topics:
         return False
@@ -198,9 +198,10 @@ def load_config_file(
     *,
     is_needed: bool = False,
 ) -> _T | None:
-    """Read a file, or its ``.bak`` where it is missing, empty or unreadable (``ConfigManager``).
+    """Read a file, or its ``.bak`` if it is missing, empty or unreadable (``ConfigManager``).
 
-    None without both, and, with a warning, where neither can be read; ``is_needed`` raises there.
+    None if both are missing. If neither can be read: an error with ``is_needed``, else a warning
+    and None.
     """
     try:
         found = find_config_file(directory, name, convert)
@@ -223,8 +224,8 @@ def find_config_file(
 
     Raises
     ------
-    StoreFormatError
-        Neither the file nor its ``.bak`` is what a broker writes, and one of them is not empty.
+    StoreFormatError, StorePermissionError
+        Neither the file nor its ``.bak`` can be read, and one of them is not empty.
     """
     return find_json_file(directory, directory.resolve(CONFIG_DIR, name), convert)
 
@@ -232,7 +233,7 @@ def find_config_file(
 def find_json_file(
     directory: StoreDirectory, path: str, convert: Callable[[dict[str, Any]], _T]
 ) -> tuple[_T, bool] | None:
-    """Do as `find_config_file` for a file at any place."""
+    """Do as `find_config_file` for a file at any path."""
     failure: StoreError | None = None
     for candidate in (path, path + ".bak"):
         try:
@@ -247,12 +248,12 @@ def find_json_file(
 
 
 def read_json_file(directory: StoreDirectory, path: str) -> dict[str, Any] | None:
-    """Return the object in a file; None without the file, and where it is empty.
+    """Return the JSON object in a file; None if the file is missing or empty.
 
     Raises
     ------
     StoreFormatError
-        It is something else, or far too large.
+        It contains something else, or is far too large.
     """
     data = directory.read_bytes(path)
     if not data or not data.strip():
@@ -283,7 +284,7 @@ def parse_topic_configs(data: dict[str, Any]) -> dict[str, TopicConfig]:
 
 
 def parse_topic_config(topic: str, item: dict[str, Any]) -> TopicConfig:
-    """Return one topic of its JSON object; what it does not say has the default."""
+    """Return a topic from its JSON object; missing fields have their defaults."""
     return TopicConfig(topic, **_values(TopicConfig(""), item))
 
 
@@ -297,14 +298,14 @@ def parse_group_configs(data: dict[str, Any]) -> dict[str, SubscriptionGroupConf
 
 
 def parse_group_config(group: str, item: dict[str, Any]) -> SubscriptionGroupConfig:
-    """Return one group of its JSON object; what it does not say has the default."""
+    """Return a group from its JSON object; missing fields have their defaults."""
     return SubscriptionGroupConfig(group, **_values(SubscriptionGroupConfig(""), item))
 
 
 def config_json(config: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as brokers write them, by RocketMQ's names.
 
-    Of a topic, of a group, or of any other that is declared with RocketMQ's names in snake_case.
+    For a topic, a group, or any other dataclass whose fields are RocketMQ's names in snake_case.
     """
     return {name: getattr(config, field) for field, name in sorted(_names(config))}
 
@@ -314,7 +315,7 @@ def _names(config: Any) -> list[tuple[str, str]]:
 
 
 def _values(default: AnyConfig, item: dict[str, Any], place: str = "") -> dict[str, Any]:
-    """Return the fields of a JSON object, but for the first, which is the name."""
+    """Return the fields of a JSON object, except the first, which is the name."""
     values: dict[str, Any] = {}
     for field_name, key in _names(default)[1:]:
         standard = getattr(default, field_name)
@@ -332,7 +333,7 @@ def _values(default: AnyConfig, item: dict[str, Any], place: str = "") -> dict[s
 
 
 def _filter_type(value: Any, name: str, default: str) -> str:
-    """Return the type of tags that a topic's messages have: by its name, or by its number."""
+    """Return a topic's filter type (one tag or several) from its name or its number."""
     if is_unset(value):
         return default
     if isinstance(value, (int, float)) and 0 <= value < len(_FILTER_TYPES):
@@ -345,14 +346,14 @@ def _filter_type(value: Any, name: str, default: str) -> str:
 
 
 def parse_delay_offsets(data: dict[str, Any]) -> dict[int, int]:
-    """Return what `load_delay_offsets` does of a file, or of a broker's answer."""
+    """Return a file's content, or a broker's answer, in the form of `load_delay_offsets`."""
     return _int_map(json_field(data, "offsetTable"), "offsetTable")
 
 
 def parse_consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[int, int]]:
-    """Return what `load_consumer_offsets` does of one file, or of a broker's answer.
+    """Return a file's content, or a broker's answer, in the form of `load_consumer_offsets`.
 
-    Keys that are not ``topic@group`` name no group; brokers skip them too.
+    Keys that are not ``topic@group`` are skipped, as brokers do.
     """
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for key, table in entries_of(data, "offsetTable"):
@@ -368,7 +369,7 @@ def parse_consumer_offsets(data: dict[str, Any]) -> dict[tuple[str, str], dict[i
 
 
 def offsets_without_group(data: dict[str, Any]) -> dict[str, dict[int, int]]:
-    """Return the offsets under keys that are not ``topic@group``, which brokers keep."""
+    """Return the offsets under keys that are not ``topic@group``, which brokers preserve."""
     return {
         key: _int_map(table, f"offsetTable.{key}")
         for key, table in entries_of(data, "offsetTable")
@@ -377,14 +378,14 @@ def offsets_without_group(data: dict[str, Any]) -> dict[str, dict[int, int]]:
 
 
 def _group_and_topic(key: str) -> tuple[str, str] | None:
-    # Written topic@group. No topic holds "@" (TopicValidator); groups do: what a 5.x broker notes
-    # for a broadcasting group is kept as group@broadcast (BroadcastOffsetManager).
+    # Written topic@group. No topic contains "@" (TopicValidator); groups may: a 5.x broker stores
+    # offsets of a broadcasting group as group@broadcast (BroadcastOffsetManager).
     topic, _, group = key.partition("@")
     return (group, topic) if topic and group else None
 
 
 def entries_of(data: dict[str, Any], table: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the entries of a table; fastjson reads no table that has ``null`` for one."""
+    """Return the entries of a table; ValueError for a ``null`` entry, which fastjson refuses."""
     found = []
     for key, item in _table(json_field(data, table), table).items():
         if item is None:
@@ -413,7 +414,7 @@ def _int_map(value: Any, name: str) -> dict[int, int]:
 
 # Source: RocketMQ ``TopicQueueMappingManager``, ``TopicQueueMappingDetail`` (release 5.3.3).
 def static_topics(directory: StoreDirectory) -> tuple[str, ...]:
-    """Return the static topics of a store, by name; a broker of 5.x writes the file for none too.
+    """Return the names of a store's static topics; a 5.x broker writes the file without any, too.
 
     Raises
     ------
@@ -424,7 +425,7 @@ def static_topics(directory: StoreDirectory) -> tuple[str, ...]:
 
 
 def static_topics_note(topics: tuple[str, ...]) -> str:
-    """Return what the reader of offsets must know; empty without static topics."""
+    """Return a note for readers of offsets; empty without static topics."""
     if not topics:
         return ""
     more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
@@ -436,7 +437,7 @@ def static_topics_note(topics: tuple[str, ...]) -> str:
 
 
 def warn_of_static_topics(directory: StoreDirectory) -> None:
-    """Log that offsets of static topics are not those that consumers see, where there are some."""
+    """Warn, if there are static topics, that their offsets are not those that consumers see."""
     note = static_topics_note(static_topics(directory))
     if note:
         logger.warning("%s", note)

@@ -1,4 +1,4 @@
-"""Write the broker's files below ``config``: topics and delay offsets, merged into what is there.
+"""Write the broker's files below ``config``: topics and offsets, merged into existing files.
 
 Source: RocketMQ ``ConfigManager.persist``, ``TopicConfigSerializeWrapper``,
 ``DelayOffsetSerializeWrapper`` (release 5.3.3).
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Replace = Callable[[str, bytes], None]
-"""Puts a file in place, whole or not at all."""
-_QUEUES = 16  # of a topic whose entry does not say
+"""Replaces a file, wholly or not at all."""
+_QUEUES = 16  # of a topic whose entry has no number
 _STYLE: dict[str, Any] = {"indent": "\t", "separators": (",", ":"), "sort_keys": True}
 _TOPICS, _DELAYS, _CONSUMERS = "topics.json", "delayOffset.json", "consumerOffset.json"
 _CHECKS: dict[str, Callable[[dict[Any, Any]], Any]] = {
@@ -45,21 +45,21 @@ _CHECKS: dict[str, Callable[[dict[Any, Any]], Any]] = {
 def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Replace) -> bool:
     """Make topics known to the broker that opens the store next; return whether the file changed.
 
-    A topic that is not there is added, with so many queues to read and to write. Of one that is
-    there only the number of queues to read grows, where messages lie in queues beyond it: nobody
-    would consume them. All else stays as it is.
+    A missing topic is added, with so many queues to read and to write. For an existing topic only
+    the number of queues to read grows, if it is too small: no one would consume messages in queues
+    beyond it. Everything else is unchanged.
 
     Parameters
     ----------
     queues
-        Topic -> queues that hold messages, or may.
+        Topic -> queues that contain messages, or may.
     now_ms
         Milliseconds since the epoch.
 
     Raises
     ------
     StoreFormatError
-        The file that is there is not what a broker writes.
+        The file is not what a broker writes; one that cannot be read at all is renamed instead.
     """
     path = Path(root, CONFIG_DIR, _TOPICS)
     data, source = _load_or_set_aside(path)
@@ -74,27 +74,27 @@ def merge_topics(root: str, queues: Mapping[str, int], now_ms: int, replace: Rep
 def merge_delay_offsets(
     root: str, offsets: Mapping[int, tuple[int, int]], now_ms: int, replace: Replace
 ) -> bool:
-    """Note from where on delayed messages are to be delivered; return whether the file changed.
+    """Record the next delayed messages to deliver; return whether the file changed.
 
-    Without the file a broker delivers all messages that ever were delayed once more.
+    Without the file a broker delivers again all messages that ever were delayed.
 
     Parameters
     ----------
     offsets
-        Delay level -> where its queue ends, and the next queue offset to deliver. A level that is
-        noted otherwise already has messages that wait: it stays.
+        Delay level -> end of its queue, and the next queue offset to deliver. A level whose
+        recorded offset is not that end has messages that wait: it is unchanged.
 
     Raises
     ------
     StoreFormatError
-        The file that is there is not what a broker writes.
+        The existing file is not what a broker writes.
     """
     path = Path(root, CONFIG_DIR, _DELAYS)
     try:
         data, source = _load(path)
     except StoreFormatError:
         if not offsets:
-            return False  # nothing is to be noted in it
+            return False  # there is nothing to record
         raise
     with _broker_file(source):
         before = _levels(data)
@@ -116,20 +116,20 @@ def merge_delay_offsets(
 def write_delay_offsets(
     root: str, offsets: Mapping[int, int], now_ms: int, replace: Replace
 ) -> None:
-    """Note from where on delayed messages are to be delivered, in the form that is there.
+    """Record the next delayed messages to deliver, in the form of the existing file.
 
-    A file of 4.x has no version; without a file it is written as 5.x does. Whoever delivers calls
-    this; `merge_delay_offsets` is for who adds messages.
+    A file of 4.x has no version; a new file is written as 5.x does. This is for code that delivers
+    messages; code that adds them calls `merge_delay_offsets`.
 
     Parameters
     ----------
     offsets
-        Delay level -> next queue offset to deliver; other levels of the file stay.
+        Delay level -> next queue offset to deliver; other levels in the file are unchanged.
 
     Raises
     ------
     StoreFormatError
-        The file that is there is not what a broker writes.
+        The existing file is not what a broker writes.
     """
     data, levels, is_sound = _next_delay_offsets(Path(root, CONFIG_DIR, _DELAYS), now_ms)
     levels.update(offsets)
@@ -145,21 +145,21 @@ def save_config_file(
 
 
 def config_path(root: str, name: str) -> str:
-    """Return where a store has a file of its configuration."""
+    """Return the path of a store's configuration file."""
     return str(Path(root, CONFIG_DIR, name))
 
 
 def save_config_at(place: str, data: dict[str, Any], replace: Replace, *, is_sound: bool) -> None:
-    """Write a file as a broker lays it out; what was there becomes ``.bak``.
+    """Write a file in a broker's layout; with ``is_sound``, the old content becomes ``.bak``.
 
-    Whenever the process dies, a broker finds the old content or the new one.
+    Whenever the process dies, a broker reads the old content or the new one.
 
     Raises
     ------
     StoreWriteError
         It cannot be written.
     StoreFormatError
-        The content is nested too deeply; what is there stays.
+        The content is nested too deeply; the file is unchanged.
     """
     path = Path(place)
     try:
@@ -176,20 +176,20 @@ def save_config_at(place: str, data: dict[str, Any], replace: Replace, *, is_sou
 
 
 def require_delay_offsets(root: str) -> None:
-    """Raise where `write_delay_offsets` would, for what is there.
+    """Raise if `write_delay_offsets` would fail on the existing file.
 
-    Whoever delivers asks this first: what cannot be noted is delivered once more.
+    Called before a delivery: messages whose delivery cannot be recorded are delivered again.
 
     Raises
     ------
     StoreFormatError
-        The file that is there is not what a broker writes.
+        The existing file is not what a broker writes.
     """
     _next_delay_offsets(Path(root, CONFIG_DIR, _DELAYS), 0)
 
 
 def _next_delay_offsets(path: Path, now_ms: int) -> tuple[dict[str, Any], dict[int, int], bool]:
-    """Return the file's next version, its offsets, and whether they are not those of the backup."""
+    """Return the file's next content, its offsets, and whether they are not from the backup."""
     data, source = _load(path)
     is_sound = bool(data) and source == path
     with _broker_file(source):
@@ -205,7 +205,7 @@ def merge_consumer_offsets(
     now_ms: int,
     replace: Replace,
 ) -> bool:
-    """Note how far groups are; return whether the file changed. Those of others stay as they are.
+    """Record how far groups are, without changing others; return whether the file changed.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def merge_consumer_offsets(
     Raises
     ------
     StoreFormatError
-        The file that is there is not what a broker writes.
+        The existing file is not what a broker writes.
     """
     path = Path(root, CONFIG_DIR, _CONSUMERS)
     data, source = _load(path)
@@ -262,7 +262,7 @@ def _levels(data: dict[str, Any]) -> dict[str, int]:
 
 @contextmanager
 def _broker_file(path: Path) -> Iterator[None]:
-    """Say of what is not as a broker writes it, in which file it is."""
+    """Turn a ValueError about content that no broker writes into an error that names the file."""
     try:
         yield
     except ValueError as err:
@@ -270,7 +270,7 @@ def _broker_file(path: Path) -> Iterator[None]:
 
 
 def _load(path: Path) -> tuple[dict[str, Any], Path]:
-    """Do as `_read`; the error says what to do."""
+    """Do as `_read`, with advice in the error."""
     try:
         return _read(path)
     except StoreFormatError as err:
@@ -279,9 +279,9 @@ def _load(path: Path) -> tuple[dict[str, Any], Path]:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Path]:
-    """Return the file's content, or its ``.bak``'s, as a broker does, and where it was read.
+    """Return the file's content, or as a broker does its ``.bak``'s, and the path that was read.
 
-    Empty where there is none.
+    The content is empty if there is neither.
     """
     failure: StoreFormatError | None = None
     for candidate in (path, path.with_name(path.name + ".bak")):
@@ -314,7 +314,7 @@ def _content(path: Path, check: Callable[[dict[Any, Any]], Any]) -> dict[str, An
 
 
 def _load_or_set_aside(path: Path) -> tuple[dict[str, Any], Path]:
-    """Return the same; nothing where neither can be read, and what is there gets another name."""
+    """Do as `_read`; if neither file can be read, rename the file and return no content."""
     try:
         return _read(path)
     except StoreFormatError as err:
@@ -324,7 +324,7 @@ def _load_or_set_aside(path: Path) -> tuple[dict[str, Any], Path]:
 
 
 def set_aside(place: str) -> str:
-    """Rename a file that cannot be read, before it is written anew; return its new name.
+    """Rename a file that cannot be read, before it is replaced; return its new name.
 
     Raises
     ------
@@ -342,7 +342,7 @@ def set_aside(place: str) -> str:
 
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
-    """Return the content with the keys that strict JSON has; ValueError where there are others."""
+    """Return the content with texts as keys, as in strict JSON; ValueError for other keys."""
     try:
         text = json.dumps(_text_keys(value), allow_nan=False)
     except RecursionError as err:
@@ -380,7 +380,7 @@ def to_fastjson(value: Any, depth: int = 0) -> str:
     """Return a value as a broker writes it into a file: UTF-8 text without a final line end.
 
     Objects whose keys are texts have a line for each member, indented by tabs; those whose keys
-    are whole numbers, which stand there bare, and lists have one line for all. The order is kept.
+    are whole numbers (written without quotes) and lists have one line. The order is unchanged.
     """
     if isinstance(value, dict):
         return _object(value, depth) if value else "{}"
@@ -402,6 +402,6 @@ def _text(text: str) -> str:
     quoted = json.dumps(text, ensure_ascii=False)
     try:
         quoted.encode()
-    except UnicodeEncodeError:  # half characters, which Java's strings may hold
+    except UnicodeEncodeError:  # lone surrogates, which Java's strings may contain
         return json.dumps(text)
     return quoted

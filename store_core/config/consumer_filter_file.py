@@ -1,4 +1,4 @@
-"""The filters of consumers that a broker keeps in ``config/consumerFilter.json``.
+"""The filters of consumers that a broker stores in ``config/consumerFilter.json``.
 
 Source: RocketMQ ``ConsumerFilterManager``, ``ConsumerFilterData`` (release 5.3.3).
 """
@@ -45,12 +45,12 @@ class ConsumerFilterData:
     Attributes
     ----------
     expression, expression_type
-        The filter; ``SQL92`` is the only type that brokers keep here.
+        The filter; ``SQL92`` is the only type that brokers store here.
     born_timestamp, dead_timestamp
-        Since when the expression is known, and since when no consumer of the group is there (0 if
-        one is); ms since the epoch.
+        Since when the expression is known, and since when the group has no consumer (0 if it has
+        one); ms since the epoch.
     bit_positions
-        Bits of the group; None: it has none.
+        Bits of the group; None if it has none.
     """
 
     topic: str
@@ -65,19 +65,19 @@ class ConsumerFilterData:
 
     @property
     def is_dead(self) -> bool:
-        """Whether no consumer of the group is there."""
+        """Whether the group has no consumer."""
         return self.dead_timestamp >= self.born_timestamp
 
 
 def load_consumer_filters(directory: StoreDirectory) -> tuple[ConsumerFilterData, ...] | None:
-    """Return what the file says, in its order; None when there is no such file.
+    """Return the filters in the order of the file; None if there is no such file.
+
+    A file that cannot be read counts as missing, with a warning, if its ``.bak`` cannot either.
 
     Raises
     ------
-    StoreFormatError
-        The file is neither empty nor readable, and no ``.bak`` is readable either.
     StoreReadError
-        It may not be read.
+        The store cannot be read.
     """
     return load_config_file(directory, CONSUMER_FILTER_FILE, parse_consumer_filters)
 
@@ -85,9 +85,9 @@ def load_consumer_filters(directory: StoreDirectory) -> tuple[ConsumerFilterData
 def save_consumer_filters(
     root: str, filters: Iterable[ConsumerFilterData], replace: Replace
 ) -> None:
-    """Write the file anew, as a broker reads it; all that it held goes.
+    """Write the file in the form that a broker reads, replacing all its content.
 
-    What cannot be read is kept beside it (`set_aside`).
+    An unreadable file is renamed before (`set_aside`).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How often a broker's topics, groups or offsets have changed."""
+"""The version of a broker's topics, groups or offsets, which counts their changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from store_core.config.lenient_json import json_field, json_number_or_default, j
 
 @dataclass(frozen=True, order=True)
 class DataVersion:
-    """A version of what a broker keeps (RocketMQ ``DataVersion``, release 5.3.3).
+    """The version of a broker's settings (RocketMQ ``DataVersion``, release 5.3.3).
 
     Versions compare as RocketMQ compares them: state version, then counter, then timestamp.
     """
@@ -19,14 +19,14 @@ class DataVersion:
     """Of the controller's state machine; 0 without one, absent in files of 4.x."""
     counter: int = 0
     timestamp: int = 0
-    """When it changed last, ms since the epoch."""
+    """Time of the last change, ms since the epoch."""
 
     def next(self, now_ms: int) -> DataVersion:
         """Return the version after one more change."""
         return DataVersion(self.state_version, self.counter + 1, now_ms)
 
     def to_json(self) -> dict[str, int]:
-        """Return it as brokers write it."""
+        """Return the version as brokers write it."""
         return {
             "counter": self.counter,
             "stateVersion": self.state_version,
@@ -35,7 +35,7 @@ class DataVersion:
 
 
 def parse_data_version(value: Any) -> DataVersion:
-    """Return the version that a field ``dataVersion`` holds; ValueError for what is none."""
+    """Return the version in a field ``dataVersion``; ValueError if it is not one."""
     fields = json_object(value, "dataVersion")
     return DataVersion(
         *(

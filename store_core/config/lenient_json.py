@@ -1,7 +1,7 @@
 """JSON as RocketMQ reads it with fastjson, 1.2 in releases up to 5.3 and 2 later.
 
-Taken is what any of them takes; the answers of real brokers are pinned in
-``tests/store_core/config/fastjson_answers.json``. Also what fastjson makes of a value where a
+It accepts what either version accepts; the results of real brokers are pinned in
+``tests/store_core/config/fastjson_answers.json``. It also converts values as fastjson does where a
 number, a flag or a text is declared.
 """
 
@@ -51,9 +51,9 @@ def decode_lenient_json(data: bytes) -> Any:
 
 
 def parse_lenient_json(text: str) -> Any:
-    """Parse what fastjson takes.
+    """Parse a text that fastjson accepts.
 
-    That is JSON, also with comments, single quotes, bare words as keys, commas too many or missing,
+    That is JSON, also with comments, single quotes, bare words as keys, extra or missing commas,
     and numbers such as ``4L``. Keys of objects may be numbers, which become ints, and objects,
     which become frozensets of their items (whose values must not be lists or objects). Of repeated
     keys the last wins.
@@ -66,7 +66,7 @@ def parse_lenient_json(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_decimal)
     except ValueError:
-        pass  # maybe for one of the additions
+        pass  # it may use one of the additions
     except RecursionError as err:
         raise ValueError("nested too deeply") from err
     try:
@@ -79,7 +79,7 @@ def parse_lenient_json(text: str) -> Any:
 
 
 def json_object(value: Any, name: str) -> dict[Any, Any]:
-    """Return an object, empty for ``null``; ValueError, which names the field, for all else."""
+    """Return an object, empty for ``null``; ValueError, which names the field, for other values."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -88,10 +88,10 @@ def json_object(value: Any, name: str) -> dict[Any, Any]:
 
 
 def json_whole_number(value: Any, name: str, bits: int = 64) -> int:
-    """Return what fastjson reads where a number of so many bits is declared.
+    """Convert a value as fastjson does where a number of so many bits is declared.
 
-    Decimals lose their fraction, flags count 1 and 0, texts are read as numbers. ValueError, which
-    names the field, for all else, and for a number that does not fit.
+    Decimals lose their fraction, flags become 1 and 0, texts are parsed. ValueError, which names
+    the field, for other values, and for a number that does not fit.
     """
     number = _number(value)
     if number is None:
@@ -102,14 +102,14 @@ def json_whole_number(value: Any, name: str, bits: int = 64) -> int:
 
 
 def json_number_or_default(value: Any, name: str, default: int, bits: int = 64) -> int:
-    """Return the same of a field that keeps its default for ``null`` and empty texts."""
+    """Do as `json_whole_number`; return the default for ``null`` and empty texts."""
     return default if is_unset(value) else json_whole_number(value, name, bits)
 
 
 def json_flag_or_default(value: Any, name: str, *, default: bool) -> bool:
-    """Return what fastjson reads where a flag is declared; the default for ``null``, empty texts.
+    """Convert a value as fastjson does where a flag is declared.
 
-    ValueError, which names the field, for what is neither.
+    The default for ``null`` and empty texts; ValueError, which names the field, for other values.
     """
     if is_unset(value):
         return default
@@ -122,7 +122,7 @@ def json_flag_or_default(value: Any, name: str, *, default: bool) -> bool:
 
 
 def fastjson_text(value: Any) -> str:
-    """Return what fastjson reads where a text is declared; lists and objects become JSON."""
+    """Convert a value as fastjson does where a text is declared; other values become JSON."""
     if isinstance(value, str):
         return value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
@@ -134,15 +134,15 @@ def is_unset(value: Any) -> bool:
 
 
 def json_flag(value: Any) -> bool:
-    """Return what fastjson takes for true or false: a word, a number, or either as text."""
+    """Return whether fastjson takes a value for true: a word, a number, or either as text."""
     return str(value).lower() in {"true", "1"}
 
 
 def json_field(data: dict[Any, Any], name: str) -> Any:
-    """Return a field of a bean, None where it is missing.
+    """Return a field of a bean, None if it is missing.
 
-    As in fastjson, where none has that very name its capitals, ``_`` and ``-`` do not count: a
-    client of .NET writes ``ClientID`` and ``ConsumerDataSet``.
+    As in fastjson, if no field has exactly this name, case, ``_`` and ``-`` are ignored: a client
+    of .NET writes ``ClientID`` and ``ConsumerDataSet``.
     """
     if name in data:
         return data[name]
@@ -155,7 +155,7 @@ def _plain_name(name: str) -> str:
 
 
 def _number(value: Any) -> int | None:
-    """Return a whole number; None for what is none."""
+    """Return a value as a whole number, None if it is not a number."""
     if isinstance(value, str):
         found = _NUMBER_TEXT.fullmatch(value)
         if found is None:
@@ -168,7 +168,7 @@ def _number(value: Any) -> int | None:
 
 
 def _decimal(text: str) -> float | int:
-    """Return a number as exact as its digits where it is too large for a fraction."""
+    """Return a float, or an exact int if the number is too large for a fraction."""
     value = float(text)
     is_exact = abs(value) < _EXACT_FLOATS or "e" in text.lower()
     return value if is_exact else int(Decimal(text))
@@ -230,7 +230,7 @@ def _string(text: str, at: int) -> tuple[str, int]:
 
 
 def _joined(text: str) -> str:
-    """Return a text whose pairs of half characters are whole ones."""
+    """Join the surrogate pairs of a text to whole characters."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 

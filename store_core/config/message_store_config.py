@@ -53,7 +53,7 @@ _OLD_SPELLINGS = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
-"""Of releases up to 4.5.1."""
+"""Keys of releases up to 4.5.1 -> the newer ones."""
 _JAVA_BITS = {"int": 32, "long": 64}
 _JAVA_BLANKS = "".join(map(chr, range(33)))
 _JAVA_NUMBER = re.compile(r"[+-]?\d{1,100}")
@@ -75,7 +75,7 @@ _BOUNDS = {
     "max_topic_length": (1, 255),
     "file_reserved_time": _FROM_ZERO,
     "max_error_rate_of_bloom_filter": (1, 99),
-    "expect_consumer_num_use_filter": (1, 25_000),  # of 1 %: as much as an extension unit takes
+    "expect_consumer_num_use_filter": (1, 25_000),  # at 1 %, all that a unit fits
     "os_page_cache_busy_time_out_mills": (0, 2**63 - 1),
     "transaction_op_format": (4, 5),
     "ha_listen_port": (0, 65_535),
@@ -110,10 +110,10 @@ _LOG_DIRECTORIES = (
 class MessageStoreConfig:
     """Settings of a store (RocketMQ ``MessageStoreConfig``, release 5.3.3).
 
-    Defaults are RocketMQ's, except that a size of files is None: found from the files, see
+    Defaults are RocketMQ's, except that file sizes are None, so that the files show them; see
     `with_default_sizes`. Numbers are positive and fit a Java int, unless RocketMQ takes others.
-    Times are in ms where nothing else is said. Directories are texts, or paths of ``pathlib``,
-    which become texts, or ``file:`` URIs, which become paths.
+    Times are in ms unless stated otherwise. Directories are texts, paths of ``pathlib``, which
+    become texts, or ``file:`` URIs, which become paths.
 
     Raises
     ------
@@ -123,13 +123,13 @@ class MessageStoreConfig:
 
     store_path_root_dir: str = ""
     store_path_commit_log: str | None = None
-    """Directories of the commit log, separated by commas; None: ``commitlog`` below the root."""
+    """Directories of the commit log, separated by commas; if None, ``commitlog`` below the root."""
     read_only_commit_log_store_paths: str | None = None
     """More directories of the commit log, which get no new files."""
     store_path_d_ledger_commit_log: str | None = None
-    """Directories of a log of DLedger; None: ``dledger-<dLegerSelfId>/data`` below the root."""
+    """Directories of a DLedger log; if None, ``dledger-<dLegerSelfId>/data`` below the root."""
     d_leger_self_id: str | None = None
-    """Which node of a DLedger group the store is of (RocketMQ spells the key so)."""
+    """The node of a DLedger group that owns the store (the spelling is RocketMQ's)."""
     d_leger_peers: str | None = None
     """The nodes of a DLedger group, separated by ``;``."""
     mapped_file_size_commit_log: int | None = None
@@ -137,7 +137,7 @@ class MessageStoreConfig:
     mapped_file_size_consume_queue: int | None = None
     """Bytes of a consume queue file; rounded up to whole units of 20 bytes."""
     mapper_file_size_batch_consume_queue: int | None = None
-    """Bytes of a batch consume queue file (RocketMQ spells the key so)."""
+    """Bytes of a batch consume queue file (the spelling is RocketMQ's)."""
     mapped_file_size_consume_queue_ext: int | None = None
     """Bytes of a consume queue extension file."""
     max_hash_slot_num: int | None = None
@@ -157,23 +157,23 @@ class MessageStoreConfig:
     max_filter_message_size: int = 16_000
     """Bytes of queue units that one ``get_message`` inspects."""
     access_message_in_memory_max_ratio: int = 40
-    """Percent of the memory in which the newest messages are taken to be."""
+    """Percent of the memory that the newest messages are assumed to occupy."""
     travel_cq_file_num_when_get_message: int = 1
-    """Consume queue files that one ``get_message`` looks into."""
+    """Consume queue files that one ``get_message`` reads."""
 
     max_message_size: int = 4_194_304
     """Bytes of a body; a whole record may have 64 KiB more."""
     max_topic_length: int = 127
-    """Bytes of a topic that is no retry topic; 255 is the most that any may have."""
+    """Most bytes of a topic that is not a retry topic; at most 255, the limit of retry topics."""
     auto_message_version_on_topic_len: bool = True
-    """Write topics of more than 127 bytes as records of version 2 (5.1.0 on), or refuse them."""
+    """Write topics of more than 127 bytes in records of version 2 (5.1.0 on), or refuse them."""
     enabled_append_prop_crc: bool = False
     """End every record with property ``__CRC32#`` (5.2.0 on)."""
     check_crc_on_recover: bool = True
     topic_queue_lock_num: int = 32
-    """Locks over which the queues are spread, so that several threads put at once."""
+    """Locks over which the queues are spread, so that several threads can put in parallel."""
     os_page_cache_busy_time_out_mills: int = 1000
-    """A put is refused while another holds the append lock for longer."""
+    """A put is refused while another thread holds the append lock for longer."""
     enable_lmq: bool = False
     """Number the messages of light queues when they are put."""
     enable_multi_dispatch: bool = False
@@ -182,34 +182,34 @@ class MessageStoreConfig:
     duplication_enable: bool = False
 
     ha_listen_port: int = 10912
-    """Port for slaves; 0: any that is free."""
+    """Port for slaves; any free one if 0."""
     ha_send_heartbeat_interval: int = 5000
     """Master and slave send something at least this often."""
     ha_housekeeping_interval: int = 20_000
-    """A connection on which nothing came for longer is closed."""
+    """A connection that received nothing for longer is closed."""
     ha_transfer_batch_size: int = 32_768
-    """Bytes of the log in one frame at most; no frame has more than 1 MiB."""
+    """Most bytes of the log in one frame; no frame has more than 1 MiB."""
     ha_max_gap_not_in_sync: int = 268_435_456
     """A slave that lacks fewer bytes counts as in sync."""
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: int = 104_857_600
-    """What a slave gets in a second with ``haFlowControlEnable``."""
+    """Bytes that a slave gets in a second with ``haFlowControlEnable``."""
     in_sync_replicas: int = 1
-    """Stores, the master included, that must have a message before a ``SYNC_MASTER`` says so."""
+    """Stores, the master included, that need a message before a ``SYNC_MASTER`` confirms it."""
     slave_timeout: int = 3000
-    """How long a put waits for them."""
+    """How long a put waits for these stores."""
 
     flush_disk_type: str = "ASYNC_FLUSH"
     """``SYNC_FLUSH``: a put returns when its record is on the disk."""
     sync_flush_timeout: int = 5000
     flush_interval_commit_log: int = 500
     flush_commit_log_timed: bool = True
-    """Sleep for the whole interval, also when woken."""
+    """Sleep for the whole interval, even when woken."""
     flush_commit_log_least_pages: int = 4
     flush_commit_log_thorough_interval: int = 10_000
-    """How often fewer pages than the least are flushed as well."""
+    """How often fewer pages than the least are flushed, too."""
     transient_store_pool_enable: bool = False
-    """Collect appended records in memory, commit them to the file by a thread of its own."""
+    """Collect appended records in memory; a separate thread commits them to the file."""
     transient_store_pool_size: int = 5
     """Buffers, each of the size of a segment."""
     commit_interval_commit_log: int = 200
@@ -219,75 +219,76 @@ class MessageStoreConfig:
     wake_flush_when_put_message: bool = False
     flush_interval_consume_queue: int = 1000
     flush_delay_offset_interval: int = 10_000
-    """Rest between two saves of ``config/delayOffset.json``, ms."""
+    """Pause between two saves of ``config/delayOffset.json``, ms."""
     flush_consume_queue_least_pages: int = 2
-    """Pages of 4 KiB of a queue that wait for the disk at most; 0: no page does."""
+    """A queue is flushed once so many pages of 4 KiB wait; with 0, whenever queues are flushed."""
     flush_consume_queue_thorough_interval: int = 60_000
     warm_maped_file_enable: bool = False
     """Write to every page of a segment before it is used."""
     flush_least_pages_when_warm_maped_file: int = 4096
 
     read_un_committed: bool = False
-    """Dispatch what is not yet confirmed too."""
+    """Dispatch messages that are not yet confirmed, too."""
     message_index_enable: bool = True
     tag_index_enable: bool | None = None
-    """Index tags too, as brokers from 5.4.0 on always do; if None, as the store shows. RocketMQ has
-    no such key."""
+    """Index tags too, as brokers from 5.4.0 on always do; if None, as the store's files show.
+    RocketMQ has no such key."""
     enable_accelerated_recovery: bool = False
-    """For brokers of 5.5.0 and later that recover so: the checkpoint gets what that needs."""
+    """Write what accelerated recovery by brokers of 5.5.0 and later needs into the checkpoint."""
     enable_consume_queue_ext: bool = False
     enable_calc_filter_bit_map: bool = False
     """Write bitmaps of the consumers that want a message into extension units."""
     expect_consumer_num_use_filter: int = 32
-    """Consumers of a topic for which the bitmaps are made; more of them make it longer."""
+    """Consumers of a topic for which the bitmaps are sized; more make them longer."""
     max_error_rate_of_bloom_filter: int = 20
-    """Percent of the messages that a bitmap may let pass in error."""
+    """Percent of the messages that a bitmap may let pass by mistake."""
     filter_data_clean_time_span: int = 86_400_000
     """How long the filter of a group without consumers is kept."""
 
     delete_when: str = "04"
     """Hours of the day, local time, separated by semicolons."""
     file_reserved_time: int = 72
-    """Hours that a segment is kept after its last change."""
+    """Hours from a segment's last change until it expires."""
     delete_file_batch_max: int = 10
-    """Segments that one run of the cleaner deletes at most."""
+    """Most segments that one run of the cleaner deletes."""
     clean_resource_interval: int = 10_000
     delete_commit_log_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000
-    """How long an expired segment waits for those who read it before it is deleted, ms."""
+    """How long an expired segment waits for its readers before it is deleted, ms."""
     redelete_hanged_file_interval: int = 120_000
-    """Rest between two looks at whether they have let go, ms."""
+    """Pause between two checks whether the readers have released it, ms."""
     delete_consume_queue_files_interval: int = 100
     clean_file_forcibly_enable: bool = True
-    """Delete segments that are not old enough when the disk is nearly full."""
+    """Delete segments that have not expired when the disk is nearly full."""
     disk_max_used_space_ratio: int = 75
     """Percent of the disk above which expired segments are deleted at any hour."""
     disk_space_clean_forcibly_ratio: int = 85
     disk_space_warning_level_ratio: int = 90
     """Percent above which puts are refused."""
     correct_logic_min_offset_force_interval: int = 300_000
-    """How often the least offset of a queue is looked for again without need."""
+    """How often the least offset of a queue is determined again even without need."""
 
     timer_wheel_enable: bool = True
-    """Messages may name the time of their delivery (``TIMER_DELAY_SEC`` and its like)."""
+    """Accept messages that name the time of their delivery (``TIMER_DELAY_SEC`` and the like)."""
     timer_precision_ms: int = 1000
     """Such times are rounded to steps of so many ms."""
     timer_max_delay_sec: int = 259_200
-    """Seconds that a message may wait for its time at most."""
+    """Most seconds that a message may wait for its time."""
     timer_roll_window_slot: int = 172_800
     """Steps beyond which a message waits in several rounds."""
     timer_congest_num_each_slot: int = INT_MAX
-    """Messages of one step from which on some are refused; twice as many: all."""
+    """With more messages waiting for one step, some further ones are refused; with twice as many,
+    all are."""
     timer_flush_interval_ms: int = 1000
-    """Rest between two saves of what is enqueued and delivered."""
+    """Pause between two saves of the timer's progress."""
     mapped_file_size_timer_log: int = 104_857_600
     """Bytes of a file of the timer log."""
 
     transaction_op_format: int = 5
-    """Half and op messages as brokers write them: 5 as 5.3.3 (one op message for many halves), 4 as
-    4.9.7 (one for each); both are read always. RocketMQ has no such key."""
+    """Form of half and op messages to write: 5 as in 5.3.3 (one op message for many halves), 4 as
+    in 4.9.7 (one for each); both are always read. RocketMQ has no such key."""
     transaction_time_out: int = 6000
-    """Age from which on a half message is checked. This and the following are keys of the broker
+    """Age at which a half message is first checked. This and the following are keys of the broker
     (RocketMQ ``BrokerConfig``)."""
     transaction_check_max: int = 15
     """Checks after which a half message goes to ``TRANS_CHECK_MAX_TIME_TOPIC``."""
@@ -295,7 +296,7 @@ class MessageStoreConfig:
     transaction_metric_flush_interval: int = 3000
     """How often ``config/transactionMetrics`` is written."""
     transaction_op_msg_max_size: int = 4096
-    """Characters of an op message from which on it is written at once."""
+    """Characters at which an op message is written without waiting."""
     transaction_op_batch_interval: int = 3000
     """How long answered half messages wait for others before their op message is written."""
 
@@ -326,33 +327,33 @@ class MessageStoreConfig:
 
     @property
     def timer_roll_steps(self) -> int:
-        """Steps of `timer_roll_window_slot`, or RocketMQ's most where it has no room for them."""
+        """Steps of `timer_roll_window_slot`, or RocketMQ's most if it does not allow so many."""
         most = TIMER_SLOTS_TOTAL - TIMER_BLANK_SLOTS
         wanted = self.timer_roll_window_slot
         return wanted if _LEAST_ROLL_STEPS <= wanted <= most else most
 
     @property
     def is_slave(self) -> bool:
-        """Messages come from a master only."""
+        """Whether messages come only from a master."""
         return self.broker_role == SLAVE and not self.duplication_enable
 
     @property
     def waits_for_replicas(self) -> bool:
-        """A put is to be on other stores, too, before it is answered."""
+        """Whether a put is answered only when other stores have the message, too."""
         is_sync = self.broker_role == SYNC_MASTER and not self.duplication_enable
         return is_sync and self.in_sync_replicas > 1
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> MessageStoreConfig:
-        """Make a configuration of RocketMQ's keys and their texts.
+        """Make a configuration from RocketMQ's keys and their texts.
 
-        Keys of a broker's file that the store has no use for are ignored. The spelling of releases
-        up to 4.5.1 (``mapedFileSizeCommitLog``) counts where the newer one is not given.
+        Keys of a broker's file that the store does not use are ignored. The spelling of releases
+        up to 4.5.1 (``mapedFileSizeCommitLog``) counts if the newer one is not given.
 
         Raises
         ------
         StoreConfigError
-            The text of a number is none, or a value is out of bounds.
+            A text is not a number or flag where one is needed, or a value is out of bounds.
         """
         values: dict[str, Any] = {}
         old = {new: key for key, new in _OLD_SPELLINGS.items() if key in properties}
@@ -368,9 +369,9 @@ class MessageStoreConfig:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> MessageStoreConfig:
-        r"""Read a broker's configuration file, as ``-c broker.conf`` of a broker.
+        r"""Read a broker's configuration file (``-c broker.conf``).
 
-        Settings of RocketMQ's stores that have no effect here are named in the log, in one line.
+        One line in the log names settings of RocketMQ's stores that have no effect here.
 
         Raises
         ------
@@ -395,8 +396,8 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
 
     It is read as a broker reads it: Java properties in Latin-1. A value that RocketMQ cannot parse
     (``fileReservedTime=48 # two days``), or that no store can have, is left out, so that the
-    default counts, with a warning that names file and line. Whatever is neither ``true`` nor
-    ``false`` is ``false`` where one of them is declared.
+    default counts, with a warning that names file and line. Where a flag is declared, a text other
+    than ``true`` or ``false`` becomes ``false``, also with a warning.
 
     Raises
     ------
@@ -414,7 +415,7 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
             text = as_java_reads(key, given.value, place)
             name = _OLD_SPELLINGS.get(key, key)
             if name in KEYS:
-                MessageStoreConfig.from_properties({name: text})  # what no store can have, raises
+                MessageStoreConfig.from_properties({name: text})  # raises if no store can have it
             found[key] = text
         except StoreConfigError as err:
             _say(f"{place}: {err}; the default counts, as in RocketMQ")
@@ -429,8 +430,8 @@ def warn_of_ignored(
     Parameters
     ----------
     broker_keys
-        Those that a broker of this package reads; empty: nobody reads any, and settings of brokers
-        are not named.
+        Keys that a broker of this package reads; if empty, there is no broker, and settings of
+        brokers are not named.
     """
     known = frozenset().union(*STORE_KEYS.values())
     if broker_keys:
@@ -442,14 +443,14 @@ def warn_of_ignored(
 
 
 def as_java_reads(key: str, text: str, place: str) -> str:
-    """Return what RocketMQ makes of a value, as text.
+    """Return a value as RocketMQ parses it, as text.
 
     Source: ``MixAll.properties2Object`` (release 5.3.3).
 
     Raises
     ------
     StoreConfigError
-        It is none of what Java declares for the key: RocketMQ leaves such a setting as it was.
+        It does not fit the type that Java declares for the key: RocketMQ ignores such a setting.
     """
     kind = java_type(key)
     if kind == "boolean":
@@ -474,7 +475,7 @@ def _java_number(key: str, text: str, bits: int) -> int:
 
 @lru_cache(maxsize=1000)
 def _say(text: str) -> None:
-    """Warn, of the same thing once: a file is read several times."""
+    """Log a warning, but the same one only once, as a file is read several times."""
     logger.warning(text)
 
 
@@ -484,9 +485,9 @@ def config_key_names() -> tuple[str, ...]:
 
 
 def with_default_sizes(config: MessageStoreConfig) -> MessageStoreConfig:
-    """Return a configuration whose sizes of files are RocketMQ's where they are None.
+    """Return the configuration of a new store: file sizes that are None become RocketMQ's.
 
-    For a new store. The size of queue files is rounded up to whole units, as RocketMQ does.
+    The size of queue files is rounded up to whole units, as in RocketMQ.
     """
     missing: dict[str, Any] = {
         name: size for name, size in DEFAULT_SIZES.items() if getattr(config, name) is None

@@ -1,4 +1,4 @@
-"""RocketMQ's keys of settings, by what Java declares for them (releases 4.9.7, 5.3.3 and 5.5.1).
+"""RocketMQ's keys of settings by the type that Java declares (releases 4.9.7, 5.3.3 and 5.5.1).
 
 Read from the setters of ``MessageStoreConfig``, and of ``BrokerConfig``, ``NettyServerConfig``,
 ``NettyClientConfig`` and ``AuthConfig``, as ``MixAll.properties2Object`` does.
@@ -226,7 +226,7 @@ BROKER_KEYS: dict[str, frozenset[str]] = {
 
 
 def java_type(key: str) -> str | None:
-    """Return what Java declares for a key; None for a key that RocketMQ does not know."""
+    """Return the type that Java declares for a key; None for a key that RocketMQ does not know."""
     for keys in (STORE_KEYS, BROKER_KEYS):
         for kind, names in keys.items():
             if key in names:
