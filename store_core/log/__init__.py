@@ -1,1 +1,1 @@
-"""The commit log: its segments and records, where it ends, reading and appending."""
+"""The commit log: its records, its end, reading and appending."""

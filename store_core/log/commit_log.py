@@ -46,7 +46,7 @@ _KNOWN_ROWS = 1 << 14
 _STOP_BYTES = 64 << 10
 """Bisection inside a segment ends here: reading that much costs less than another probe."""
 _PROBE_BYTES = 8 << 20
-"""A probe gives up here: a blank record can fill a segment, and no answer is needed for proof."""
+"""A probe gives up here: a blank record can fill a segment, and the proof needs no answer."""
 _NEAREST_BYTES, _FARTHEST_BYTES, _STEP = 1 << 6, 4 << 30, 17 / 16
 DEFAULT_SEGMENT_BYTES = 1 << 30
 _OPEN_SEGMENTS = 16
@@ -56,12 +56,12 @@ SEGMENT_SIZE_OPTION = "mappedFileSizeCommitLog"
 
 
 class LogSegments(Protocol):
-    """What reading needs of the list of segments (see ``SegmentList``)."""
+    """The list of segments, as far as reading needs it (see ``SegmentList``)."""
 
     file_size: int
 
     def find(self, offset: int) -> Segment | None:
-        """Return the segment whose nominal range holds ``offset``."""
+        """Return the segment whose nominal range contains ``offset``."""
 
     def __iter__(self) -> Iterator[Segment]:
         """Iterate over all segments, oldest first."""
@@ -76,7 +76,7 @@ class ReadableLog(ABC):
     @property
     @abstractmethod
     def min_offset(self) -> int:
-        """First byte of the first segment; -1 when there is none (as RocketMQ says)."""
+        """Offset of the first segment; -1 if there is none (as in RocketMQ)."""
 
     @abstractmethod
     def source(self, segment: Segment) -> ByteSource:
@@ -84,10 +84,10 @@ class ReadableLog(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give all segments back."""
+        """Release all segments."""
 
     def fetch_ahead(self, commit_log_offsets: Iterable[int]) -> None:  # noqa: B027 (a hint)
-        """Prepare for reading the records that start there, if that takes requests."""
+        """Prepare for reading the records at these offsets, if that takes requests."""
 
     def records(self, segment: Segment, end_offset: int) -> SegmentRecords:
         """Return access to the records of a segment that end before ``end_offset``."""
@@ -103,7 +103,7 @@ class ReadableLog(ABC):
         return records.is_record(commit_log_offset - segment.from_offset)
 
     def store_timestamp_at(self, commit_log_offset: int, end_offset: int) -> int | None:
-        """Return the store time (ms) of the record that starts there; None when none does."""
+        """Return the store time (ms) of the record that starts there; None if none does."""
         segment = self.segments.find(commit_log_offset)
         if segment is None:
             return None
@@ -114,16 +114,16 @@ class ReadableLog(ABC):
     def frames_at(
         self, segment: Segment, commit_log_offsets: npt.NDArray[np.int64], end_offset: int
     ) -> RecordFrames:
-        """Return frames at ascending offsets of one segment; rows that are no records are not ok.
+        """Return frames at ascending offsets of one segment; only rows that are records are ok.
 
-        The offsets may be any that lie in the segment. Of a remote one only the records and what
-        lies between close ones are read.
+        Any offsets in the segment are allowed. Of a remote segment only the records, and the bytes
+        between close ones, are read.
         """
         records = self.records(segment, end_offset)
         return records.frames_at(commit_log_offsets - segment.from_offset)
 
     def first_store_timestamp(self, segment: Segment, end_offset: int) -> int | None:
-        """Return the store time of a segment's first record; None when none starts at its head."""
+        """Return the store time of a segment's first record; None if none starts at its head."""
         return self.store_timestamp_at(segment.from_offset + segment.header_bytes, end_offset)
 
     def next_record(
@@ -131,7 +131,7 @@ class ReadableLog(ABC):
     ) -> int:
         """Return the first record that starts in ``[commit_log_offset, stop_offset)``; -1 if none.
 
-        It is looked for within one segment.
+        The search stays within one segment.
         """
         segment = self.segments.find(commit_log_offset)
         if segment is None:
@@ -142,21 +142,21 @@ class ReadableLog(ABC):
         return found + base if found >= 0 else -1
 
 
-# Store times grow along the log but for clock steps. The caller gives the largest step back that
+# Store times grow along the log except for clock steps. The caller gives the largest step back that
 # may have happened (the slack). Then one record proves something of all others: before a record of
 # time t no time is later than t + slack, and from it on none is earlier than t - slack. So any
-# record whose time plus slack lies below the range excludes everything before it, wherever it was
-# found; bisection only makes the find a good one.
+# record whose time plus slack is below the range excludes everything before it, wherever it is;
+# bisection only picks a good one.
 #
-# One record can be damaged where nothing shows it: no checksum covers a store time. So a record
-# counts only when the record after it says the same: one of the two is right, whichever is damaged,
-# and nothing but the first of them lies between what the one proves and what the other does.
+# One record can be damaged without a sign: no checksum covers a store time. So a record counts only
+# if the record after it agrees: one of the two is right, whichever is damaged, and what they prove
+# differs only by the first of them.
 def narrow_by_time(
     log: ReadableLog, end_offset: int, begin_ms: int | None, stop_ms: int | None, slack_ms: int
 ) -> tuple[int, int]:
-    """Return ``[start, stop)`` of the log that holds all records of ``[begin_ms, stop_ms)``.
+    """Return a range ``[start, stop)`` of the log with all records of ``[begin_ms, stop_ms)``.
 
-    Exact for clock steps up to ``slack_ms``, whichever single store times are damaged; opens
+    Correct for clock steps up to ``slack_ms``, even if single store times are damaged; opens
     O(log n) segments.
     """
     segments = [s for s in log.segments if s.from_offset < end_offset]
@@ -175,8 +175,8 @@ def narrow_by_time(
 def last_begun_by(log: ReadableLog, end_offset: int, time_ms: int) -> int:
     """Return the start of the last segment that was begun by a time; of the first if none was.
 
-    Nor is there a later record before it, as far as `_first_later` sees: the clock may have been
-    set back since.
+    It begins before any later record that `_first_later` finds: the clock may have been set back
+    since.
     """
     segments = [s for s in log.segments if s.from_offset < end_offset]
     first = segments[0].from_offset if segments else 0
@@ -187,11 +187,11 @@ def last_begun_by(log: ReadableLog, end_offset: int, time_ms: int) -> int:
 
 
 def _first_later(log: ReadableLog, offset: int, time_ms: int) -> int | None:
-    """Return a record before an offset that is of a later time; the first one of those looked at.
+    """Return a record before an offset with a later time: the first one that a probe meets.
 
-    Looks ever farther back, each time a sixteenth more. What a broker has not flushed yet is not
-    much older than the last flush; where the clock was set back amid that, what is later than the
-    flush is a good part of all that lies after it, however much was written a minute.
+    Probes go ever farther back, each a sixteenth more. Unflushed data of a broker is not much older
+    than its last flush; if the clock was set back within it, the records later than the flush are a
+    good part of those written after it, whatever the rate of writes.
     """
     farthest = min(offset - max(log.min_offset, 0), _FARTHEST_BYTES)
     steps = int(math.log(max(farthest / _NEAREST_BYTES, 1), _STEP)) + 1
@@ -203,7 +203,7 @@ def _first_later(log: ReadableLog, offset: int, time_ms: int) -> int | None:
         inside = [place - base for place in places if base <= place < stop]
         if not inside:
             continue
-        with suppress(StoreError):  # who needs what lies there will say so
+        with suppress(StoreError):  # code that needs these records raises it
             records = log.records(segment, offset)
             for position in inside:
                 at = records.find(position, position + _PROBE_BYTES)
@@ -213,7 +213,7 @@ def _first_later(log: ReadableLog, offset: int, time_ms: int) -> int | None:
 
 
 def _begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int) -> bool:
-    """Return whether a segment was begun by a time, as its first two records say."""
+    """Return whether a segment was begun by a time, according to its first two records."""
     time = log.first_store_timestamp(segment, end_offset)
     if time is None or time > time_ms:
         return False
@@ -224,10 +224,10 @@ def _begins_by(log: ReadableLog, segment: Segment, end_offset: int, time_ms: int
 def _turning_point(
     log: ReadableLog, segments: list[Segment], end_offset: int, test: TimeTest, *, is_before: bool
 ) -> int | None:
-    """Return the start of a record that passes, as does the next, close to where passing turns.
+    """Return the start of a record that passes, as does the next, close to where that changes.
 
-    ``is_before``: what passes lies before the turn, so the latest is looked for, else after it.
-    None: no record passes that the next one agrees with.
+    ``is_before``: records before the change pass, so the last one is best, else those after it.
+    None if no record passes together with the next one.
     """
     passing = []
     low, high = 0, len(segments)
@@ -251,7 +251,7 @@ def _turning_point(
 def _turns_in_segment(
     log: ReadableLog, segment: Segment, end_offset: int, test: TimeTest, *, is_before: bool
 ) -> Iterator[int]:
-    """Give the records that pass of those that bisection meets, each closer to the turn."""
+    """Yield the records that pass among those that bisection probes, each closer to the change."""
     low = segment.from_offset
     high = min(low + log.segments.file_size, end_offset)
     while high - low > _STOP_BYTES:
@@ -267,7 +267,7 @@ def _turns_in_segment(
 
 
 def _next_agrees(log: ReadableLog, commit_log_offset: int, end_offset: int, test: TimeTest) -> bool:
-    """Return whether the record behind one passes: the next one, or the next segment's first."""
+    """Return whether the record after one passes, be it the first of the next segment."""
     segment = log.segments.find(commit_log_offset)
     if segment is None:
         return False
@@ -291,7 +291,7 @@ def _probe(log: ReadableLog, offset: int, stop: int, end_offset: int) -> tuple[i
 def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig) -> list[str]:
     """Return the commit log directories: ``storePathCommitLog`` or ``commitlog`` below the root.
 
-    Several are separated by commas; relative ones lie below the root. Source: RocketMQ
+    Several are separated by commas; relative ones are below the root. Source: RocketMQ
     ``MultiPathMappedFileQueue`` (5.3.3).
     """
     listed = [
@@ -303,7 +303,7 @@ def commit_log_directories(directory: StoreDirectory, config: MessageStoreConfig
 
 
 class CommitLog(ReadableLog):
-    """Segments of fixed size that together are one endless file; never written here."""
+    """Segments of fixed size that together are one endless file, for reading only."""
 
     def __init__(
         self,
@@ -332,13 +332,13 @@ class CommitLog(ReadableLog):
 
     @property
     def min_offset(self) -> int:
-        """First byte of the first segment; -1 when there is none (as RocketMQ says)."""
+        """Offset of the first segment; -1 if there is none (as in RocketMQ)."""
         return self.segments.min_offset if len(self.segments) else -1
 
     def header_bytes(
         self, commit_log_offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64] | int:
-        """Return the bytes before each record that begins at an offset or later in its segment."""
+        """Return the length of the header before the record at each offset; 0 outside DLedger."""
         begin = self._dledger_from
         if begin is None:
             return 0
@@ -353,7 +353,7 @@ class CommitLog(ReadableLog):
         return source
 
     def fetch_ahead(self, commit_log_offsets: Iterable[int]) -> None:
-        """Ask at once for records of a remote log."""
+        """Request records of a remote log in parallel."""
         if self.directory.is_local:
             return
         ranges = []
@@ -364,7 +364,7 @@ class CommitLog(ReadableLog):
         self.directory.fetch_ahead(ranges)
 
     def twin(self) -> CommitLog:
-        """Return the same log for another thread."""
+        """Return a copy with files of its own, for another thread."""
         twin = copy(self)
         twin._open = OrderedDict()
         return twin
@@ -376,7 +376,7 @@ class CommitLog(ReadableLog):
 
 
 def _with_headers(found: SegmentList, dledger: Sequence[str]) -> SegmentList:
-    """Return segments that say of those of DLedger that a header stands before each record."""
+    """Set ``header_bytes`` of the segments in the directories of DLedger."""
     segments = [
         segment._replace(header_bytes=DLEDGER_ENTRY.size)
         if segment.path.rpartition("/")[0] in dledger
@@ -433,10 +433,10 @@ def scan_log(
     Parameters
     ----------
     end_offset
-        End of the readable log: what lies there or after is not looked at. None: ``stop``, so
-        that a record which reaches beyond is none.
+        End of the readable log: bytes from there on are not read. If None, ``stop``: a record that
+        reaches beyond does not count.
     sizer
-        Bounds of a batch of frames; None: 65,536 records and 32 MiB.
+        Bounds of a batch of frames; if None, 65,536 records and 32 MiB.
     """
     end_offset = stop if end_offset is None else end_offset
     sizer = sizer or BatchSizer(_BATCH_ROWS, _BATCH_BYTES)
@@ -471,7 +471,7 @@ def scan_frames(
 
 
 def frames_of(log: ReadableLog, starts: npt.NDArray[np.int64]) -> Iterator[RecordFrames]:
-    """Yield the frames of records of which it is known where they start (ascending)."""
+    """Yield the frames of records at known offsets (ascending)."""
     size = log.segments.file_size
     for segment in log.segments:
         end = segment.from_offset + size

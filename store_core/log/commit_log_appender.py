@@ -1,4 +1,4 @@
-"""The end of a writable commit log: where records get their place, and segments end.
+"""The end of a writable commit log: appends records and closes segments.
 
 Source: RocketMQ ``CommitLog.asyncPutMessage``, ``asyncPutMessages``,
 ``DefaultAppendMessageCallback.doAppend`` (release 5.3.3).
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class SegmentNotMadeError(StoreWriteError):
-    """The next segment cannot be made; the log is as it was."""
+    """The next segment cannot be made; the log is unchanged."""
 
 
 class LogClosedError(StoreWriteError):
-    """The log was closed before this was appended."""
+    """The log was closed before the append."""
 
 
 class AppendedRecord(NamedTuple):
@@ -47,7 +47,7 @@ class AppendedRecord(NamedTuple):
 class AppendedRecords(NamedTuple):
     """Rows ``[first, stop)`` of a block were appended, all in one segment.
 
-    ``store_timestamp`` is that of the last one, and of all where none were given (ms).
+    ``store_timestamp`` (ms) is that of the last one, and of all if the caller gave none.
     """
 
     first: int
@@ -59,19 +59,19 @@ class AppendedRecords(NamedTuple):
 class CommitLogAppender:
     """Appends encoded records; one lock makes offsets and store times grow together.
 
-    A record never spans segments, and eight bytes at least are left behind it for the blank record
-    that closes the segment. Whoever appends gave out the queue offsets before; one that was
-    refused leaves the log as it was, or only closed its last segment.
+    A record never spans segments, and at least eight bytes remain after it for the blank record
+    that closes the segment. The caller has assigned the queue offsets; a refused append leaves the
+    log unchanged, or has only closed its last segment.
 
     Parameters
     ----------
     clock
-        Returns ms since the epoch; asked once an append, inside the lock.
+        Returns ms since the epoch; called once per append, inside the lock.
 
     Attributes
     ----------
     begin_time_in_lock
-        Since when (ms) an append has been going on; 0 while none is.
+        Time (ms) at which the running append began; 0 while there is none.
     """
 
     def __init__(self, queue: MappedFileQueue, clock: Callable[[], int]) -> None:
@@ -81,14 +81,14 @@ class CommitLogAppender:
         self.begin_time_in_lock = 0
 
     def close(self) -> None:
-        """Wait for the append that is going on, and refuse those that come."""
+        """Wait for the running append, and refuse later ones."""
         with self._lock:
             self._is_closed = True
 
     def append(
         self, record: bytearray, queue_offset: int, *, property_crc: bool = False
     ) -> AppendedRecord:
-        """Append one record of ``encode_message``, whose own place and store time are overwritten.
+        """Append one record of ``encode_message``, overwriting its offsets and store time.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class CommitLogAppender:
                 file.store_timestamp = store_timestamp
             finally:
                 self.begin_time_in_lock = 0
-        # With every put: the class's own constructor is one more call of Python.
+        # Runs for every put: the class's own constructor is one more Python call.
         return tuple.__new__(AppendedRecord, (offset, size, store_timestamp))
 
     def append_records(
@@ -128,16 +128,16 @@ class CommitLogAppender:
         one_segment: bool = False,
         store_timestamps: Int64s | None = None,
     ) -> AppendedRecords:
-        """Append rows of a block from ``first`` on, as many as go into one segment.
+        """Append rows of a block from ``first`` on, as many as fit one segment.
 
-        Call again with ``first`` = ``stop`` for the rest: each call is all or nothing, so it is
-        always known which queue offsets are used.
+        Call again with ``first`` = ``stop`` for the rest: each call is all or nothing, so the
+        caller always knows which queue offsets are used.
 
         Raises
         ------
         ValueError
-            The first record, or all that must stay together, do not fit an empty segment; the
-            queue offsets are not one a row.
+            The first record, or all of them with ``one_segment``, do not fit an empty segment; or
+            there is not one queue offset per row.
         SegmentNotMadeError, StoreWriteError
             A segment cannot be made, or written.
         """
@@ -168,22 +168,22 @@ class CommitLogAppender:
         return AppendedRecords(first, stop, offsets, store_timestamp)
 
     def append_data(self, offset: int, data: Buffer) -> None:
-        """Append bytes of another store's log as they are; they lie in one segment.
+        """Append unchanged bytes of another store's log, all of one segment.
 
         They may begin and end anywhere, also within a record.
 
         Parameters
         ----------
         offset
-            Where they lie: at the end of the log; anywhere at the beginning of a segment while it
-            is empty.
+            Their offset: the end of the log, or the beginning of any segment while the log is
+            empty.
         data
             Any buffer of single bytes.
 
         Raises
         ------
         ValueError
-            They do not lie there, or go past the end of their segment.
+            The offset is another one, or the bytes go past the end of their segment.
         SegmentNotMadeError, StoreWriteError
             A segment cannot be made, or written; nothing was appended.
         """
@@ -206,7 +206,7 @@ class CommitLogAppender:
     def close_segment(self) -> None:
         """Close the last segment with a blank record, unless it is empty or full.
 
-        What is appended next begins a new one.
+        The next append begins a new one.
         """
         with self._lock:
             file = self._queue.last
@@ -215,7 +215,7 @@ class CommitLogAppender:
 
     @property
     def max_record_bytes(self) -> int:
-        """Most bytes of a record: those of a segment without room for its blank record."""
+        """Most bytes of a record: those of a segment minus its blank record."""
         return self._queue.file_size - BLANK_RECORD_BYTES
 
     def _file_with_room(self, size: int) -> MappedFile:

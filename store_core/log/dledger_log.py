@@ -1,4 +1,4 @@
-"""Where a node of a DLedger group keeps its log, and which entries of it are committed."""
+"""The directories of a DLedger node's log, and which of its entries are committed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNCOMMITTED = "what follows is not known to be committed by the DLedger group"
 
 
 def dledger_node(directory: StoreDirectory, config: MessageStoreConfig) -> str | None:
-    """Return the name of the directory of the node's files; None where there is none.
+    """Return the name of the directory of the node's files; None if there is none.
 
     Source: DLedger ``DLedgerConfig.getDefaultPath`` (0.3.1.2).
 
@@ -54,7 +54,7 @@ def dledger_node(directory: StoreDirectory, config: MessageStoreConfig) -> str |
 
 
 def dledger_directories(directory: StoreDirectory, config: MessageStoreConfig) -> list[str]:
-    """Return where the entries are: ``storePathDLedgerCommitLog``, or ``data`` of the node."""
+    """Return the directories of entries: ``storePathDLedgerCommitLog``, or the node's ``data``."""
     if config.store_path_d_ledger_commit_log:
         names = [n.strip() for n in config.store_path_d_ledger_commit_log.split(_SPLITTER)]
         return list(dict.fromkeys(directory.resolve(name) for name in names if name))
@@ -71,9 +71,10 @@ def committed_end(
 ) -> LogEnd:
     """Return the end of the entries that are known to be committed.
 
-    An entry that most nodes have not got yet may be replaced by one of the next leader, so a broker
-    shows none before. Known as committed is what the node's checkpoint says (it is written every
-    few seconds and at a stop), what was dispatched, and all where ``dLegerPeers`` names one node.
+    An entry that most nodes do not have yet may be replaced by one of the next leader, so a broker
+    does not show it. Known to be committed are entries up to the index in the node's checkpoint
+    (written every few seconds and at a stop), dispatched ones, and all if ``dLegerPeers`` names one
+    node.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def _committed_index(directory: StoreDirectory, config: MessageStoreConfig) -> i
 
 
 def _header_at(log: ReadableLog, offset: int, end_offset: int) -> Any:
-    """Return the header before a record; None where none is, or none that fits the record."""
+    """Return the header before a record; None if there is none, or it does not fit the record."""
     segment = log.segments.find(offset) if offset >= 0 else None
     if segment is None or not segment.header_bytes:
         return None
@@ -117,7 +118,7 @@ def _header_at(log: ReadableLog, offset: int, end_offset: int) -> Any:
 
 
 def _end_of_entries(log: ReadableLog, index: int, dispatched: int, end_offset: int) -> int:
-    """Return the end of the last record that is dispatched, or whose entry's index is so large."""
+    """Return the end of the last record that is dispatched, or whose entry is up to ``index``."""
     segments = [s for s in log.segments if s.header_bytes and s.from_offset < end_offset]
     found = 0
     for segment in segments[_first_to_read(log, segments, index, dispatched, end_offset) :]:
@@ -138,7 +139,7 @@ def _end_of_entries(log: ReadableLog, index: int, dispatched: int, end_offset: i
 def _first_to_read(
     log: ReadableLog, segments: list[Segment], index: int, dispatched: int, end_offset: int
 ) -> int:
-    """Return the number of the segment in which the entry lies, or one before it."""
+    """Return the number of the segment that contains the entry, or of one before it."""
     low = max(bisect_right([s.from_offset for s in segments], dispatched) - 1, 0)
     high = len(segments)
     while low + 1 < high:

@@ -1,13 +1,13 @@
 """Where a log ends: one table, by which reading, checking and recovery decide.
 
 RocketMQ's recovery cuts a log at the first place where validation fails, and erases nothing: old
-records can lie after the cut, in the segment of the cut or in the one that begins at it. And a
-record can fail because the disk lost it. The rows below are looked at from the top for the place
-that fails; *the record before* is the last good one, also across a blank record and the border of
-a segment, and *what follows* are the readable records after the place.
+records can remain after the cut, in its segment or in the one that begins at it. And a record can
+fail because the disk lost it. For a place that fails, the first row below that applies decides;
+*the record before* is the last good one, also across a blank record and the border of a segment,
+and *those after* are the readable records after the place.
 
 ===  =======  ==================================================================  ================
-row  stopped  what is found                                                       verdict
+row  stopped  facts                                                               verdict
 ===  =======  ==================================================================  ================
 1    either   the file ends, or a blank record closes the last segment            the end
 2    either   only zeros follow                                                   the end
@@ -15,24 +15,25 @@ row  stopped  what is found                                                     
 4    either   a staged job that was not committed begins here                     the end
 5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
 6    either   no readable record follows                                          damage, no loss
-7    either   the next two readable records are older than the one before (not    the end
-              row 8; not after a crash that left units of some, or where the
-              checkpoint calls one of them flushed), or the only one is
+7    either   the first two of those after, or the only one, are older than the   the end
+              record before (not row 8; not after a crash that left units of
+              some, or if the checkpoint calls one of them flushed)
 8    cleanly  the checkpoint does not call the record before dispatched last,     damage
-              but one that follows; or all that follow are dispatched
-9    cleanly  what follows was never dispatched                                   the end
-10   crashed  nothing that follows was flushed or dispatched                      a crash's tail
+              but one of those after; or all of those are dispatched
+9    cleanly  those after were never dispatched                                   the end
+10   crashed  none of those after was flushed or dispatched                       a crash's tail
 11   either   anything else                                                       damage
 ===  =======  ==================================================================  ================
 
-Rows 5 and 7 to 9 hold only where no later segment has a readable record: recovery deletes those.
-A record was dispatched where any unit of its queue refers to it, by place and size: after a rebuild
-or a dispatch over damage units stand at other queue offsets than their records say. It never was
-where none does, and its queue has all up to the failure, as far as is known. Else: not known.
-Where row 6 holds for a record that a read has (it fails a CRC alone), recovery cuts it off only if
+Rows 5 and 7 to 9 apply only if no later segment has a readable record: recovery deletes those.
+A record was dispatched if any unit of its queue refers to it by position and size: after a rebuild
+or a dispatch over damage, units are at other queue offsets than their records say. It was never
+dispatched if none does, and its queue is complete up to the failure, as far as is known. Otherwise
+it is not known.
+If row 6 applies to a record that can be read (it fails only a CRC), recovery cuts it off only if
 the store crashed, or if it was never dispatched: a clean stop leaves no half-written record.
-A reader takes a crash's tail for damage, as it lies; recovery may cut it, and keeps a copy. Also of
-an append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
+A reader takes a crash's tail for damage; recovery may cut it, and saves a copy. So it does with an
+append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ DAMAGED = "a record is damaged"
 LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
 
 DISPATCHED, NO_UNIT, UNKNOWN, LACKING, REPLACED = 2, 1, 0, -1, -2
-"""States of a record: a unit of its queue refers to it; it gets none (a prepared message); its
-queue does not tell; none does, and it would have been the next; none does, and its queue offset is
-that of a record which was written before the place that failed, no earlier.
+"""States of a record, in this order: a unit of its queue refers to it; it gets no unit (a prepared
+message); its queue shows neither; no unit does, and it would have been the queue's next; no unit
+does, and its queue offset is that of a record before the failure that was stored no earlier.
 """
 
 
@@ -75,7 +76,7 @@ class Failure(NamedTuple):
     Attributes
     ----------
     last_start, last_timestamp
-        The record before: its start (-1: none is known) and its store time, ms.
+        The record before: its start (-1 if none is known) and its store time, ms.
     """
 
     offset: int
@@ -84,23 +85,23 @@ class Failure(NamedTuple):
 
 
 class UnitStates(Protocol):
-    """Says of records whether they were dispatched."""
+    """Determines whether records were dispatched."""
 
     def states_of(self, frames: RecordFrames) -> npt.NDArray[np.int8]:
-        """Return the state of each record; each call's records follow those of the call before."""
+        """Return the state of each record; each call's records follow those of the last call."""
 
 
 class CutEvidence(Protocol):
-    """What the rest of a store says about its log.
+    """Evidence on a log from the rest of its store.
 
     Attributes
     ----------
     confirm_phy_offset
-        The checkpoint's: start of the last record that recovery accepted; 0 or None = not known.
+        Start of the last record that recovery accepted, by the checkpoint; 0 or None = not known.
     logics_msg_timestamp
-        The checkpoint's: store time of the record that was dispatched last; 0 or None = not known.
+        Store time of the record dispatched last, by the checkpoint; 0 or None = not known.
     physic_msg_timestamp
-        The checkpoint's: store time up to which the log was flushed; 0 or None = not known.
+        Store time up to which the log was flushed, by the checkpoint; 0 or None = not known.
     """
 
     stopped_cleanly: bool
@@ -109,11 +110,11 @@ class CutEvidence(Protocol):
     physic_msg_timestamp: int | None
 
     def unit_states(self, offset: int, gap_bytes: int) -> UnitStates:
-        """Return what the queues know of the records after a gap of the log."""
+        """Return the evidence of the queues on the records after a gap of the log."""
 
 
 class _Following:
-    """The readable records that follow a failure in its segment; read when they are needed.
+    """The readable records that follow a failure in its segment; read when needed.
 
     ``after`` is the start of the first one.
     """
@@ -126,10 +127,10 @@ class _Following:
 
     @property
     def holds_last(self) -> bool:
-        """The checkpoint does not call the record before dispatched last, but what follows it.
+        """Whether the record dispatched last is among these, and is not the record before.
 
-        That is their last one, whatever queues lack; or all are dispatched, and that one is not
-        known: it is damaged, or the clock was set back.
+        One of these has the time in the checkpoint, whatever queues lack; or all are dispatched
+        and none has that time: its record is damaged, or the clock was set back.
         """
         logics = self._evidence.logics_msg_timestamp or 0
         if self._after < 0 or not self._evidence.stopped_cleanly:
@@ -141,7 +142,7 @@ class _Following:
 
     @property
     def crashed_dispatched(self) -> bool:
-        """The store crashed after some were dispatched, or flushed as the checkpoint says.
+        """Whether the store crashed after it dispatched some, or by the checkpoint flushed some.
 
         Then the time of the record before may be wrong, or the clock was set back.
         """
@@ -153,10 +154,10 @@ class _Following:
 
     @property
     def was_never_dispatched(self) -> bool:
-        """Some were never dispatched, and none was that comes after those.
+        """Whether some were never dispatched, and none after those was.
 
-        After a clean stop all records of a log are. Units of the first ones may be left: they
-        were dispatched before the crash.
+        After a clean stop all records of a log are dispatched. Units of the first ones may remain
+        from a dispatch before the crash.
         """
         return self._evidence.stopped_cleanly and self._found.is_cut
 
@@ -177,10 +178,10 @@ class _Following:
 
 
 class _Found:
-    """What is known of the following records; ``last_known`` is the time of the last dispatch.
+    """Facts about the following records; ``last_known`` is the time of the last dispatch.
 
     ``noted`` has the checkpoint's times of the last dispatch and the last flush. All records are
-    compared with them (``has_last``, ``has_flushed``): the last ones may be left by an older cut.
+    compared with them (``has_last``, ``has_flushed``): the last ones may be from an older cut.
     """
 
     def __init__(
@@ -198,12 +199,12 @@ class _Found:
 
     @property
     def is_dispatched(self) -> bool:
-        """Return whether units refer to records, and none is known to lack one."""
+        """Return whether units refer to some records, and no record is known to lack one."""
         return self.has_dispatched and not self._lacks
 
     @property
     def _is_newer(self) -> bool:
-        """The last two records of the run are newer than the last dispatch, or the only one is.
+        """Whether the last two records of the run, or the only one, are newer than the dispatch.
 
         No checksum covers a time, so one wrong time among several does not turn damage into a cut.
         """
@@ -212,10 +213,10 @@ class _Found:
 
     @property
     def is_cut(self) -> bool:
-        """Return whether the records of the run after the failure are none of the log."""
+        """Return whether the run of records after the failure is not part of the log."""
         if self.is_replaced or self._is_newer:
             return True
-        # Their queue may have lost its end since, where all are of the time of the last dispatch.
+        # If all have the time of the last dispatch, their queue may have lost its end since.
         is_tie = self.has_dispatched and self.last_timestamp == self._last_known
         return self._lacks_in_run and not self._contradicted and not is_tie
 
@@ -241,7 +242,7 @@ class _Found:
             self.last_timestamp = int(times[queued][-1])
 
     def _in_run(self, frames: RecordFrames) -> npt.NDArray[np.bool_]:
-        """Return which records lie one after the other from the first on."""
+        """Return which records follow each other without a gap from the first on."""
         start = frames.column("commit_log_offset")
         stop = start + frames.column("total_size") + self._header_bytes
         joined = start == np.concatenate([[self._run_end], stop[:-1]])
@@ -253,12 +254,12 @@ class _Found:
 def reason_for_end(
     log: ReadableLog, failure: Failure, after: int, evidence: CutEvidence
 ) -> str | None:
-    """Return why a log ends where validation fails (rows 5 to 9); None where it does not.
+    """Return why a log ends where validation fails (rows 5 to 9); None if it does not.
 
     Parameters
     ----------
     after
-        Start of the first readable record after it, in its segment; -1: none.
+        Start of the first readable record after it, in its segment; -1 if none.
     """
     following = _Following(log, failure, after, evidence)
     if following.holds_last:
@@ -274,9 +275,9 @@ def reason_for_end(
 
 
 def _begins_before(log: ReadableLog, offset: int, time_ms: int) -> bool:
-    """Return whether a record is older than a time, and so is the next one, where there is one.
+    """Return whether a record, and the next one if there is one, are older than a time.
 
-    No checksum covers a time: that of one record alone makes no old cut of what was damaged.
+    No checksum covers a time, so one wrong time must not turn damage into an old cut.
     """
     stop = offset - offset % log.segments.file_size + log.segments.file_size
     times: list[int] = []
@@ -288,14 +289,14 @@ def _begins_before(log: ReadableLog, offset: int, time_ms: int) -> bool:
 
 
 def record_before_border(log: ReadableLog, border: int, start: int) -> tuple[int, int]:
-    """Return start and store time of the record that ends where a segment begins; (-1, 0): none.
+    """Return start and store time of the last record before a segment; (-1, 0) if there is none.
 
-    A blank record may lie between.
+    It ends where the segment begins, or where a blank record does that fills the rest.
 
     Parameters
     ----------
     start
-        A record of the segment before to begin with, or that segment's first byte.
+        A record of the previous segment to begin with, or that segment's first byte.
     """
     segment = log.segments.find(border - 1)
     if segment is None or border % log.segments.file_size:

@@ -1,4 +1,4 @@
-"""Reading from segments that are written meanwhile, and may expire: pinned for one query."""
+"""Read segments that are being written, and may expire: pinned for one query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class HeldByteSource(ByteSource):
-    """The bytes of a file that somebody holds; views are of its map. Not closed here."""
+    """The bytes of a file on which the caller has a hold; views are of its map."""
 
     is_local = True
 
@@ -44,11 +44,11 @@ class HeldByteSource(ByteSource):
         return sliding_window_view(self._bytes, width)[starts]
 
     def close(self) -> None:
-        """Do nothing: who holds the file gives it back."""
+        """Do nothing: the owner of the hold releases the file."""
 
 
 class HeldSegments:
-    """The segments of a queue as they are asked for; each is held from then on."""
+    """The segments of a queue; a hold on each begins when it is first needed."""
 
     def __init__(self, queue: MappedFileQueue, files: tuple[MappedFile, ...]) -> None:
         self.file_size = queue.file_size
@@ -56,7 +56,7 @@ class HeldSegments:
         self._held: dict[int, tuple[Segment, MappedFile, HeldByteSource]] = {}
 
     def find(self, offset: int) -> Segment | None:
-        """Return the segment whose range holds ``offset``; None when there is none any more."""
+        """Return the segment whose range contains ``offset``; None if it is gone."""
         held = self._held.get(offset // self.file_size)
         if held is None:
             file = self._queue.find(offset)
@@ -75,16 +75,16 @@ class HeldSegments:
         return first
 
     def source(self, segment: Segment) -> HeldByteSource:
-        """Return the bytes of a segment that was found."""
+        """Return the bytes of a segment that `find` returned."""
         return self._held[segment.from_offset // self.file_size][2]
 
     def release(self) -> None:
-        """Give all segments back."""
+        """Release all segments."""
         while self._held:
             self._held.popitem()[1][1].release()
 
     def __iter__(self) -> Iterator[Segment]:
-        """Iterate over the segments that have not expired, oldest first; all are held then."""
+        """Iterate over the segments that have not expired, oldest first, with a hold on each."""
         self.hold_all()
         return iter(sorted(segment for segment, _, _ in self._held.values()))
 
@@ -107,9 +107,8 @@ class HeldSegments:
 class PinnedLog(ReadableLog, Closing):
     """A log as it is now, for one query in one thread; a context manager.
 
-    Appended records become readable whole, so its end lies between two records. A segment that
-    is asked for stays mapped until the end of the query; one that expired before that is not
-    found.
+    Appended records become readable whole, so its end is between two records. A segment stays
+    mapped from its first use to the end of the query; one that expired before that is missing.
     """
 
     def __init__(self, queue: MappedFileQueue, uri: str, *, whole: bool = False) -> None:
@@ -130,13 +129,13 @@ class PinnedLog(ReadableLog, Closing):
 
     @property
     def min_offset(self) -> int:
-        """First byte of the first segment at the beginning of the query; -1 without any."""
+        """Offset of the first segment when the query began; -1 without any."""
         return self._min_offset
 
     def source(self, segment: Segment) -> HeldByteSource:
-        """Return the bytes of a segment that was found."""
+        """Return the bytes of a segment that ``segments.find`` returned."""
         return self.segments.source(segment)
 
     def close(self) -> None:
-        """Give all segments back."""
+        """Release all segments."""
         self.segments.release()

@@ -1,6 +1,6 @@
-"""Where a commit log ends, found without writing and without walking more than is needed.
+"""Find where a commit log ends, without writing and without walking more than is needed.
 
-Walked is the last segment that holds data; `end_rules` decides about each place that fails there.
+It walks the last segment with data; `end_rules` decides about each place that fails there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WALK_BYTES = 16 << 20
 
 
 class EndEvidence(CutEvidence, Protocol):
-    """What the rest of the store says about its log; each is asked only when it is needed.
+    """Evidence on a log from the rest of its store; each piece is read only when needed.
 
     Attributes
     ----------
@@ -53,15 +53,15 @@ class EndEvidence(CutEvidence, Protocol):
         """Return start and end of the last record that is in a consume queue; (-1, 0) if none."""
 
     def uncommitted_offset(self) -> int | None:
-        """Return where a staged job begins that did not get to its commit point, or None."""
+        """Return where a staged job begins that was not committed, or None."""
 
 
 class LogEnd(NamedTuple):
     """End of the readable log (exclusive), and the sentence that says why it is there.
 
     ``proven_start`` is the start of a record that is known to be part of the log, near the end;
-    -1 when there is none. ``tail_offset`` is where the damage begins with which the log ends (row 6
-    of `end_rules`); the end itself when it ends with a whole record.
+    -1 if there is none. ``tail_offset`` is where the damage at the end of the log begins (row 6 of
+    `end_rules`); the end itself if the log ends with a whole record.
     """
 
     end_offset: int
@@ -96,7 +96,7 @@ def _last_with_data(log: CommitLog, uncommitted: int | None) -> Segment | None:
 
 
 class _EndWalk:
-    """The walk through the last segment with data; positions are those in its file."""
+    """The walk through the last segment with data; positions are relative to its file."""
 
     def __init__(self, log: CommitLog, segment: Segment, evidence: EndEvidence) -> None:
         self._log, self._segment, self._evidence = log, segment, evidence
@@ -109,7 +109,7 @@ class _EndWalk:
         self._before: tuple[int, int] | None = None
 
     def start(self, proven_start: int) -> int:
-        """Return the position to start from: a record that no cut can lie before, or 0."""
+        """Return the position to start from: a record without a cut before it, or 0."""
         if self._is_good(proven_start):
             return proven_start - self._base - self._header
         confirmed = self._evidence.confirm_phy_offset or 0
@@ -125,7 +125,7 @@ class _EndWalk:
     def _is_begun_after(self, confirmed: int) -> bool:
         """Return whether the segment was begun after the last recovery: then it was never cut.
 
-        It may be older where the confirmed record is the last before it.
+        It may be older if the confirmed record is the last before it.
         """
         size = self._log.segments.file_size
         if not 0 < confirmed < self._base:
@@ -133,7 +133,7 @@ class _EndWalk:
         return confirmed < self._base - size or not is_last_of_segment(self._log, confirmed)
 
     def _before_border(self, confirmed: int) -> tuple[int, int]:
-        """Return start and store time of the last record of the segment before; (-1, 0): none."""
+        """Return start and store time of the previous segment's last record; (-1, 0) if none."""
         if self._before is None:
             size = self._log.segments.file_size
             start = confirmed if self._base - size <= confirmed < self._base else self._base - size
@@ -147,7 +147,7 @@ class _EndWalk:
         return first_invalid(self._records.frames_at(np.array([at], np.int64))) == 1
 
     def run(self, at: int) -> LogEnd:
-        """Walk on from a position until a failing one is the end of the log."""
+        """Walk from a position until a failing one is the end of the log."""
         looked_again = -1
         while True:
             at = self._walk(at)
@@ -181,7 +181,7 @@ class _EndWalk:
         return LogEnd(self._base + at, reason, proven, tail_offset)
 
     def _failure(self, at: int) -> Failure:
-        """Return what is known of a place that fails; it reads the segment before at most once."""
+        """Return the facts of a place that fails; reads the previous segment at most once."""
         if self._last_good >= 0:
             time_ms = self._records.store_timestamp(self._last_good)
             return Failure(self._base + at, self._base + self._last_good, time_ms)
@@ -217,7 +217,7 @@ class _EndWalk:
         return int(known[older]) if self._is_older_entry else len(frames)
 
     def _reason_for_end(self, at: int) -> str | None:
-        """Return why a failing position is the end (rows 1 to 3); None when it may be damage."""
+        """Return why a failing position is the end (rows 1 to 3); None if it may be damage."""
         if at >= self._records.length:
             return "the last segment is full"
         if self._records.closes_at(at):
@@ -233,9 +233,9 @@ class _EndWalk:
         return None
 
     def _end_of_data(self, at: int, uncommitted: int | None) -> int:
-        """Return the position after the last byte that is not zero, and not of that job.
+        """Return the position after the last nonzero byte before the uncommitted job.
 
-        A record that fails its CRC alone is read, also where its last bytes are zeros.
+        A record that fails only its CRC counts whole, even if its last bytes are zeros.
         """
         end = self._records.length
         if uncommitted is not None and uncommitted >= self._base + at:

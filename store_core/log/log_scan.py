@@ -1,11 +1,11 @@
 """The records of a segment: one, or a range in order as batches of frames and gaps of damage.
 
-Where a range begins and ends need not be the start of a record: a range ``[start, stop)`` holds the
-records from the first that starts at or after ``start`` up to the first that starts at or after
-``stop``, and the gaps between them. So ranges that follow each other give every record, and every
-gap, once, wherever the cuts lie.
+A range need not begin or end where a record starts: a range ``[start, stop)`` has the records from
+the first that starts at or after ``start`` up to the first that starts at or after ``stop``, and
+the gaps between them. So consecutive ranges yield every record, and every gap, once, wherever they
+are cut.
 
-`scan_slice` reads what `slice_of` cut from one segment, perhaps in another process;
+`scan_slice` reads a slice that `slice_of` cut from one segment, perhaps in another process;
 `store_core.log.commit_log.scan_log` reads any range of a log that this process has open.
 """
 
@@ -75,7 +75,7 @@ class Gap(NamedTuple):
     """Bytes of the log in which no record could be read.
 
     ``position`` is that of the first lost byte in the file; ``bytes_lost`` reaches to the next
-    readable record, or to the end of what the log holds.
+    readable record, or to the end of the log.
     """
 
     commit_log_offset: int
@@ -86,14 +86,14 @@ class Gap(NamedTuple):
 
 
 class LogSlice(NamedTuple):
-    """A range of one segment; plain values, so that it travels between processes.
+    """A range of one segment; plain values that can be sent to another process.
 
     Attributes
     ----------
     end_offset
         End of the readable log; bytes after it are not data.
     header_bytes
-        Of the header before each record: of a DLedger entry, or 0.
+        Length of the header before each record: of a DLedger entry, or 0.
     """
 
     path: str
@@ -111,7 +111,7 @@ LogPart = Union[RecordFrames, Gap]
 
 
 class BatchSizer:
-    """How many records the next batch may have: few at first, so that ``limit`` answers at once."""
+    """Limits the records of the next batch: few at first, so that ``limit`` answers fast."""
 
     def __init__(self, max_rows: int, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -128,7 +128,7 @@ class BatchSizer:
 def slice_of(
     segment: Segment, file_size: int, start: int, stop: int, end_offset: int
 ) -> LogSlice | None:
-    """Return the part of a range that lies in a segment; None when nothing does."""
+    """Return the part of a range that is in a segment; None if there is none."""
     begin, end = segment.from_offset, segment.from_offset + file_size
     if end <= start or begin >= min(stop, end_offset):
         return None
@@ -144,18 +144,18 @@ def slice_of(
 
 
 def skip_gap(gap: Gap) -> None:
-    """Leave a gap out: for reading what is readable."""
+    """Ignore a gap, to read all that is readable."""
 
 
 def refuse_gap(gap: Gap) -> None:
-    """Raise `CorruptRecordError`: for ranges of which everything has to be read."""
+    """Raise `CorruptRecordError`, for ranges that have to be read completely."""
     raise CorruptRecordError(gap.reason, gap.path, gap.position)
 
 
 def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterator[LogPart]:
     """Yield the frames and gaps of a slice in order; every row of the frames is a valid frame.
 
-    A local file is one view. Of a remote one windows of 8 MiB are read, each byte once, up to the
+    A local file is one view. A remote one is read in windows of 8 MiB, each byte once, up to the
     end of the slice's last record; frames keep their window alive.
     """
     header = part.header_bytes
@@ -180,9 +180,9 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
             after = walk.stop if good == len(frames) else int(walk.starts[good]) - header
             seen, at = at, window.start + after
             source.forget(seen, at - seen)
-            continue  # what failed after good records fails again, now as the first
+            continue  # a row that failed after good records fails again, now as the first
         if walk.blank and not len(frames) and records.closes_at(at):
-            break  # the blank record lies here, not behind a damaged one
+            break  # the blank record is here, not after a damaged one
         after = _first_record(records, at + header + 1, log_end)
         yield _gap(records, part, at, after)
         at = after
@@ -192,7 +192,7 @@ def scan_slice(source: ByteSource, part: LogSlice, sizer: BatchSizer) -> Iterato
 
 
 def _with_headers(frames: RecordFrames, part: LogSlice) -> Iterator[LogPart]:
-    """Yield records of entries; a damaged header is a gap before its record, which says it all."""
+    """Yield records of entries; a damaged header is a gap before its record, which is complete."""
     bad = np.flatnonzero(~headers_ok(entry_headers(frames), frames)).tolist()
     low = 0
     for row in bad:
@@ -213,7 +213,7 @@ def _boundary(records: SegmentRecords, position: int, log_end: int) -> int:
 
 
 def _first_record(records: SegmentRecords, position: int, log_end: int) -> int:
-    """Return the place of the first record at or after one, or of its header if it has one."""
+    """Return the start of the first record at or after a position, or of its header if any."""
     found = records.find(position)
     return log_end if found < 0 else found - records.header_bytes
 
@@ -230,7 +230,7 @@ def _gap(records: SegmentRecords, part: LogSlice, at: int, after: int) -> Gap:
 
 
 def lost_segments(start: int, stop: int, before: LogSlice | None, place: str) -> Gap:
-    """Return the gap of segments that are not there."""
+    """Return the gap of missing segments."""
     if before is None:
         text = f"the segments that held offsets {start} to {stop} of the log are missing"
         return Gap(start, stop - start, place, 0, text)
@@ -251,7 +251,7 @@ _DLEDGER_BLANK = _blank_of(DLEDGER_BLANK, DLEDGER_BLANK_MAGIC, "magic", "size")
 
 
 class Window(NamedTuple):
-    """Bytes of a segment; ``data[0]`` lies at position ``start`` of the file."""
+    """Bytes of a segment; ``data[0]`` is at position ``start`` of the file."""
 
     start: int
     data: Bytes
@@ -265,15 +265,15 @@ class Window(NamedTuple):
 # A local file is one view that costs nothing. Of a remote one only windows are read, so that memory
 # stays bounded and a slice moves its own bytes over the network, not those of the whole segment.
 class SegmentRecords:
-    """Where records lie in a segment. Positions are those in the file.
+    """The records of a segment by their positions in its file.
 
     Parameters
     ----------
     from_offset, file_size
-        Its place in the log and its nominal bytes.
+        The segment's offset in the log and its nominal bytes.
     header_bytes
-        Bytes of the header before each record: of a DLedger entry, or 0. What walks begins at
-        headers; all else speaks of records.
+        Length of the header before each record: of a DLedger entry, or 0. Walks begin at headers;
+        all other positions are those of records.
 
     Attributes
     ----------
@@ -294,23 +294,23 @@ class SegmentRecords:
         self.from_offset = from_offset
         self.file_size = file_size
         self.length = max(min(source.size, file_size, end_offset - from_offset), 0)
-        self._is_open = end_offset - from_offset < file_size  # it ends before any such blank
+        self._is_open = end_offset - from_offset < file_size  # it ends before a closing blank
         self._source = source
         self._is_local = source.is_local
         self._hold(Window(0, self.bytes_at(0, self.length if self._is_local else 0)))
         self._closing_blank: int | None = None
 
     def bytes_at(self, start: int, length: int) -> Bytes:
-        """Return those of some bytes that are readable."""
+        """Return the readable part of a range of bytes."""
         return self._source.view(start, max(min(length, self.length - start), 0))
 
     def window(self, position: int, stop: int) -> Window:
-        """Return bytes from ``position`` on; the record there, if there is one, is whole in them.
+        """Return bytes from ``position`` on, including the whole record there, if there is one.
 
-        The place is that of its header, where records have one.
+        The position is that of its header, if records have one.
 
-        Of a remote file bytes after ``stop`` are read for that record only. Windows that follow
-        each other are the same one as long as that suffices.
+        Of a remote file, bytes after ``stop`` are read only for that record. The same window is
+        returned again as long as it suffices.
         """
         held = self._window
         if self._is_local:
@@ -324,15 +324,15 @@ class SegmentRecords:
         return self._window
 
     def walk(self, window: Window, at: int, stop: int, max_rows: int, max_bytes: int) -> Walk:
-        """Walk from record to record of a window; places of the answer are those in its bytes."""
+        """Walk from record to record of a window; the result's positions are those in its data."""
         walk = walk_entries if self.header_bytes else walk_records
         return walk(window.data, at - window.start, stop - window.start, max_rows, max_bytes)
 
     def blank_bytes(self, position: int) -> int | None:
-        """Return what the blank that begins there gives as its size; None if none does.
+        """Return the size that the blank record there gives; None if there is none.
 
-        Of a DLedger log the size must be what is left of the file: the magic code of its blanks
-        has all bits set, as damage often leaves them.
+        In a DLedger log the size must be that of the file's rest: the magic code of its blanks has
+        all bits set, as damage often leaves them.
         """
         layout, magic_code, magic_at, size_at = self._blank
         head = self.bytes_at(position, layout.size).tobytes()
@@ -342,9 +342,9 @@ class SegmentRecords:
         return size if not self.header_bytes or size == self.file_size - position else None
 
     def closes_at(self, position: int) -> bool:
-        """Return whether a blank record ends the segment there: by its size, or as none follows.
+        """Return whether a blank record ends the segment there, by its size or as none follows.
 
-        Another one is a damaged record: behind it are readable ones.
+        Otherwise it is a damaged record, with readable ones after it.
         """
         size = self.blank_bytes(position)
         return size is not None and (
@@ -353,7 +353,7 @@ class SegmentRecords:
 
     def _hold(self, window: Window) -> None:
         self._window, self._window_start = window, window.start
-        self._memory = memoryview(window.data)  # half the time of the array, for each record
+        self._memory = memoryview(window.data)  # takes half the time of the array, per record
         self._last_header = len(window.data) - _HEADER_BYTES
 
     def claimed_bytes(self, position: int) -> int:
@@ -378,7 +378,7 @@ class SegmentRecords:
         return size > 0 and is_record(self.bytes_at(position, size), self.from_offset + position, 0)
 
     def store_timestamp(self, position: int) -> int:
-        """Return the store time of the record there; the caller knows that it is one."""
+        """Return the store time of the record there; the caller knows that there is one."""
         data = self.bytes_at(position, self.claimed_bytes(position))
         frames = RecordFrames(data, self.from_offset + position, np.zeros(1, np.int64))
         return int(frames.column("store_timestamp")[0])
@@ -386,12 +386,12 @@ class SegmentRecords:
     def find(self, start: int, stop: int | None = None) -> int:
         """Return the first position in ``[start, stop)`` at which a record starts, or -1.
 
-        What lies in a blank record that closes the segment is no record: a log that recovery cut
-        and that grew again has intact old ones there.
+        Records inside the blank that closes the segment do not count: a log that recovery cut and
+        that grew again has intact old ones there.
         """
         end = self.length if stop is None else min(stop, self.length)
         at, step = max(start, 0), _FIRST_SEARCH_BYTES
-        while (at := self._source.next_data(at)) < end:  # holes hold no record
+        while (at := self._source.next_data(at)) < end:  # holes have no records
             upto = min(at + step, end)
             for hit in magic_code_hits(self.bytes_at(at, upto - at + RECORD_PREFIX.size - 1)):
                 if at + hit < upto and self.is_record(at + hit):
@@ -402,7 +402,7 @@ class SegmentRecords:
     def closing_blank(self, position: int) -> int:
         """Return the start of the blank record that closes the segment, if before ``position``.
 
-        ``file_size`` if there is none; a search only where a blank record can reach.
+        ``file_size`` if there is none; searches only where a blank record can be.
         """
         tail = max(self.file_size - _MAX_BLANK_BYTES, 0)
         if position <= tail or self._is_open:
@@ -424,9 +424,9 @@ class SegmentRecords:
         return self.file_size
 
     def frames_at(self, positions: Int64s, sizes: Int64s | None = None) -> RecordFrames:
-        """Return frames at ascending positions, which lie in the file; not all need be ok.
+        """Return frames at ascending positions inside the file; not all need be ok.
 
-        ``sizes``: bytes of the records, if they are known; of a remote file no more are fetched.
+        ``sizes``: bytes of the records, if known; a remote file is first read exactly there.
         """
         if self._is_local or len(positions) == 0:
             return RecordFrames(self._window.data, self.from_offset, positions)
@@ -464,7 +464,7 @@ class SegmentRecords:
         return frames
 
     def _runs_bytes(self, runs: Sequence[Int64s]) -> list[Bytes]:
-        """Read from the first of each run of positions to the end of the last record there."""
+        """Read each run of positions from the first one to the end of its last record."""
         lengths = [int(run[-1] - run[0]) + _RECORD_GUESS_BYTES for run in runs]
         asked = [(int(r[0]), min(n, self.length - int(r[0]))) for r, n in zip(runs, lengths)]
         heads = self._source.views(asked) if len(runs) > 1 else [self.bytes_at(*asked[0])]
@@ -476,7 +476,7 @@ class SegmentRecords:
         return heads
 
     def _run_length(self, run: Int64s, head: Bytes) -> int:
-        """Return how many bytes from the first position on the records of a run have."""
+        """Return how many bytes the records of a run take from its first position on."""
         first = int(run[0])
         at = run - first
         at = at[at + HEADER_IPV4.size <= len(head)]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class RecordReader:
-    """Reads below the end of a log, for one query.
+    """Reads records before the end of a log, for one query.
 
-    What a pull asks for each record (`holds`, `record_bytes`, `raw`) keeps the segment of the last
-    one; nobody reads others of the log meanwhile, which may close it.
+    The methods that a pull calls for each record (`holds`, `record_bytes`, `raw`) reuse the last
+    segment; the caller reads no other one meanwhile, as the log may then close it.
     """
 
     def __init__(self, log: ReadableLog, end_offset: int, store: str) -> None:
@@ -27,10 +27,10 @@ class RecordReader:
         self.end_offset = end_offset
         self.store = store
         self._records: SegmentRecords | None = None
-        self._begin = self._stop = 0  # of what can be read of that segment
+        self._begin = self._stop = 0  # of the readable bytes of that segment
 
     def holds(self, commit_log_offset: int, size: int) -> bool:
-        """Return whether these bytes are there: in one segment, not expired, below the end."""
+        """Return whether these bytes exist: in one segment, not expired, before the end."""
         records = self._records_at(commit_log_offset)
         return records is not None and commit_log_offset + size <= self._stop
 
@@ -56,7 +56,7 @@ class RecordReader:
     def record_bytes(self, commit_log_offset: int) -> int:
         """Return the size of the record that starts at an offset; 0 if none seems to.
 
-        The record's own numbers are looked at, no checksum.
+        It checks the record's own numbers, but no checksum.
         """
         records = self._records_at(commit_log_offset)
         if records is None:
@@ -64,14 +64,14 @@ class RecordReader:
         return records.claimed_bytes(commit_log_offset - self._begin)
 
     def raw(self, commit_log_offset: int, size: int) -> bytes:
-        """Return bytes of one segment as they are; `holds` has said that they are there."""
+        """Return bytes of one segment as they are; they exist according to `holds`."""
         records = self._records_at(commit_log_offset)
         if records is None:
             raise self._nothing_at(commit_log_offset)
         return records.bytes_at(commit_log_offset - self._begin, size).tobytes()
 
     def find(self, commit_log_offset: int) -> StoredRecord | None:
-        """Return the record that starts at an offset, or None when no whole record does."""
+        """Return the record that starts at an offset, or None if no whole record does."""
         if commit_log_offset < 0:
             return None
         try:
@@ -80,7 +80,7 @@ class RecordReader:
             return None
 
     def message_of(self, record: StoredRecord) -> Message:
-        """Return a record as a message; an inner batch undivided.
+        """Return a record as one message, even if it is an inner batch.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class RecordReader:
         Raises
         ------
         CorruptBodyError
-            The body cannot be inflated or taken apart.
+            The body cannot be inflated or unpacked.
         """
         return messages_from_record(record, self.store)
 
@@ -105,7 +105,7 @@ class RecordReader:
         return self.log.uri if segment is None else segment.path
 
     def _records_at(self, commit_log_offset: int) -> SegmentRecords | None:
-        """Return access to the records of the segment that holds an offset, and keep it."""
+        """Return access to the records of the segment that contains an offset, and cache it."""
         if self._begin <= commit_log_offset < self._stop:
             return self._records
         segment = self.log.segments.find(commit_log_offset)
