@@ -1,4 +1,4 @@
-"""The index of a store that is written: kept up with the log, and rebuilt where it was lost.
+"""The index of a store that is written: it follows the log, and is rebuilt where it was lost.
 
 Source: RocketMQ ``IndexService`` (release 5.3.3).
 """
@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 
 
 class IndexDispatcher:
-    """Takes the keys of dispatched records into the index; has a position in the log of its own.
+    """Adds the keys of dispatched records to the index; has its own position in the log.
 
-    Where the index was lost, that position lies behind: `catch_up` reads the log from there, a
-    stretch at a time, and what is dispatched meanwhile waits for it. So entries always come in
-    the order of the log, and every record's come once.
+    If the index was lost, that position lags: `catch_up` reads the log from there, a stretch at a
+    time, and records dispatched meanwhile wait for it. So entries always come in the order of the
+    log, and every record's come once.
 
     `append`, `publish` and `catch_up` may be called by different threads.
 
@@ -50,10 +50,10 @@ class IndexDispatcher:
     ----------
     config
         ``message_index_enable``; ``tag_index_enable`` (see ``with_tag_index``);
-        ``max_hash_slot_num`` and ``max_index_num`` (None: as the files show, else RocketMQ's
+        ``max_hash_slot_num`` and ``max_index_num`` (if None, as the files show, else RocketMQ's
         defaults).
     clock
-        Returns ms since the epoch, which name new files.
+        Returns ms since the epoch, for the names of new files.
     """
 
     def __init__(self, root: str, config: MessageStoreConfig, clock: Callable[[], int]) -> None:
@@ -78,25 +78,25 @@ class IndexDispatcher:
     def flushed_end_timestamp(self) -> int:
         """Store time (ms) up to which full files are on the disk (``indexMsgTimestamp``).
 
-        Where files were dropped it is less than the checkpoint says: write it there before
-        `catch_up`, else a crash would leave files that look as if they had been flushed.
+        If files were dropped it is less than the checkpoint's: write it there before `catch_up`,
+        or a crash would leave files that look as if they had been flushed.
         """
         flushed = self._writer.flushed_end_timestamp if self._writer is not None else 0
         return max(self._flushed_end_timestamp, flushed)
 
     def plan(self, recovered: RecoveredLog) -> IndexFileSet | None:
-        """Return what `load` would do; changes nothing. None without an index."""
+        """Return the decision of `load`, changing nothing; None without an index."""
         if not self._config.message_index_enable:
             return None
         return index_file_set(self._directory, self._config, recovered)
 
     def load(self, recovered: RecoveredLog) -> IndexFileSet | None:
-        """Open the index after a recovered log; delete the files that cannot be trusted.
+        """Open the index of a recovered log; delete the files that cannot be trusted.
 
-        RocketMQ deletes the newest file after a crash and builds it again from where its recovery
-        happens to start; what was indexed before that is lost. Here it is kept if it is proved,
-        else all of it is indexed again, by `catch_up`; and so is what is missing after a clean
-        stop. Nothing is done where ``message_index_enable`` is false.
+        RocketMQ deletes the newest file after a crash and rebuilds it from where its recovery
+        happens to start; entries of records before that are lost. Here the file stays if it is
+        proved, otherwise `catch_up` indexes all its records again, as it does with records that
+        lack entries after a clean stop. Does nothing if ``message_index_enable`` is false.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class IndexDispatcher:
                 len(found.dropped), found.from_offset, found.reason,
             )  # fmt: skip
             self._files.delete(found.dropped)
-        # Before a later file is full: then the checkpoint says that these are flushed, too.
+        # Before a later file is full, as its time in the checkpoint calls these flushed, too.
         self._files.sync([name for name in found.kept[:-1] if name in recovered.proved])
         self._sizes = found.sizes
         self._flushed_end_timestamp = found.flushed_end_timestamp
@@ -128,7 +128,7 @@ class IndexDispatcher:
     def begin_anew(self, from_offset: int) -> None:
         """Delete all files; `catch_up` then indexes the log from an offset on.
 
-        `flushed_end_timestamp` is 0 then, see there.
+        `flushed_end_timestamp` becomes 0, see there.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class IndexDispatcher:
             self.from_offset, self.is_behind, self._appended_to = from_offset, True, 0
 
     def dispatch(self, frames: RecordFrames) -> None:
-        """Take the keys of records that follow what was dispatched before, and let them be found.
+        """Add the keys of records that follow those dispatched before, and let readers find them.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class IndexDispatcher:
         self.publish()
 
     def append(self, frames: RecordFrames) -> None:
-        """Take the keys of records that follow those before; `publish` lets them be found.
+        """Add the keys of records that follow those before; `publish` lets readers find them.
 
         Raises
         ------
@@ -174,7 +174,7 @@ class IndexDispatcher:
             self._dispatched_to = max(self._dispatched_to, end)
 
     def dispatch_entries(self, entries: IndexEntries, end_offset: int) -> None:
-        """Take entries of records that follow what was dispatched before; `flush` makes them found.
+        """Add entries of records after those dispatched before; `flush` lets readers find them.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class IndexDispatcher:
             self._dispatched_to = max(self._dispatched_to, end_offset)
 
     def take_up(self, parts: Iterable[tuple[IndexEntries, int]]) -> None:
-        """Take entries that the index lacks, from `from_offset` or from before it on.
+        """Add entries that the index lacks, from `from_offset` or from before it on.
 
         Raises
         ------
@@ -210,7 +210,7 @@ class IndexDispatcher:
             self.is_behind = self.from_offset < self._dispatched_to
 
     def catch_up(self, log: ReadableLog, end_offset: int, limit_bytes: int) -> bool:
-        """Index some of what is missing; True if there is more to do.
+        """Index some of the missing records; True if there is more to do.
 
         Parameters
         ----------
@@ -248,14 +248,14 @@ class IndexDispatcher:
     def flush_full(self) -> None:
         """Force files that became full to the disk, so that `flushed_end_timestamp` moves.
 
-        Cheap where none did; for a thread that may wait.
+        Cheap if none did; for a thread that may wait.
         """
         if self._writer is not None:
             with self._files.errors():
                 self._writer.flush_full()
 
     def publish(self) -> None:
-        """Let readers find what was appended; cheap where nothing was.
+        """Let readers find the appended entries; cheap if there are none.
 
         Raises
         ------
@@ -293,7 +293,7 @@ class IndexDispatcher:
     def _append(self, frames: RecordFrames) -> None:
         held = max(self.from_offset, self._appended_to)
         first = int(np.searchsorted(frames.column("commit_log_offset"), held))
-        if not self.is_behind and first:  # was given before
+        if not self.is_behind and first:  # given before
             frames = frames.take(np.arange(first, len(frames)))
         if self._writer is None or len(frames) == 0:
             return
@@ -313,7 +313,7 @@ def _end(frames: RecordFrames) -> int:
 
 
 class IndexDirectory:
-    """Deletes and forces whole index files."""
+    """Deletes whole index files, or forces them to the disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -355,7 +355,7 @@ class IndexDirectory:
         return len(expired)
 
     def sync(self, names: Collection[str]) -> None:
-        """Force what anybody wrote to some files to the disk.
+        """Force some files to the disk, whichever process wrote them.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Index entries of many records at once: which keys a record is found by, hashed, in order.
+"""Index entries of many records: the hashes of the keys by which a record is found, in order.
 
 Source: RocketMQ ``IndexService.buildIndex``, ``IndexFile.indexKeyHashMethod`` (releases 5.3.3 and
 5.5.1).
@@ -58,31 +58,31 @@ _PROBED_ENTRIES = 256
 
 
 class IndexEntries(NamedTuple):
-    """Entries of records that follow each other in the log. Parallel columns.
+    """Entries of records that follow each other in the log, as parallel columns.
 
     All entries of a record are in the same batch: first its ``UNIQ_KEY``, then the words of
-    ``KEYS`` in order, repeats kept, then its ``TAGS`` where tags are indexed.
+    ``KEYS`` in order, with repeats, then its ``TAGS`` if tags are indexed.
     """
 
     key_hash: Int32s
     """As the file stores it: not negative."""
     commit_log_offset: Int64s
-    """Where the record starts; ascending."""
+    """Start of the record; ascending."""
     store_timestamp: Int64s
     """Store time of the record, ms."""
     last_record_offset: int
-    """Where the last record of the batch starts, with or without entries; -1: no records."""
+    """Start of the last record of the batch, with or without entries; -1 without records."""
 
 
 def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
     """Return the entries of some records.
 
-    Every transaction state but ROLLBACK is indexed, under the topic that the record has.
+    Every transaction state except ROLLBACK is indexed, under the topic of the record.
 
     Parameters
     ----------
     with_tags
-        Tags have entries too, as those of brokers from 5.4.0 on (see ``tag_entries``).
+        Make entries for tags, too, as brokers from 5.4.0 on do (see `tag_hash`).
     """
     frames = columns.frames
     last = int(frames.column("commit_log_offset")[-1]) if len(frames) else -1
@@ -172,8 +172,8 @@ def _topic_hashes(columns: MessageColumns) -> UInt32s:
 def _hashes(topic_hash: UInt32s, keys: Array) -> Int32s:
     """Return the stored hashes of ``topic#key`` from those of the topics and of the keys.
 
-    The hash is a polynomial, so that of a joined text follows from those of its parts: nothing is
-    joined, and no topic is hashed once for every key.
+    The hash is a polynomial, so the hash of a joined text follows from those of its parts: no texts
+    are joined, and no topic is hashed again for every key.
     """
     before = topic_hash * _HASH_FACTOR + _KEY_MARK
     raw = before * _powers()[_utf16_lengths(keys)] + string_hashes(keys).view(np.uint32)
@@ -196,18 +196,18 @@ def _utf16_lengths(strings: Array) -> Int32s:
 
 @lru_cache(maxsize=1)
 def _powers() -> UInt32s:
-    """Powers of 31 modulo 2**32; a key is shorter than the properties that hold it."""
+    """Return the powers of 31 modulo 2**32 up to the longest key that properties can contain."""
     powers = np.full(MAX_PROPERTIES_BYTES + 1, _HASH_FACTOR, np.uint32)
     powers[0] = 1
     table: UInt32s = np.multiply.accumulate(powers, dtype=np.uint32)
     return table
 
 
-# RocketMQ has no setting for it, and no file says which release wrote a store.
+# RocketMQ has no setting for it, and no file names the release that wrote a store.
 def with_tag_index(
     config: MessageStoreConfig, directory: StoreDirectory, log: ReadableLog
 ) -> MessageStoreConfig:
-    """Return a configuration that says whether tags are indexed (``tag_index_enable``).
+    """Return a configuration whose ``tag_index_enable`` is true or false.
 
     As configured, else as the store shows: tags are indexed in a store that a broker from 5.4.0 on
     has opened.
@@ -223,7 +223,7 @@ def with_tag_index(
 
 
 def opened_by_5_4(directory: StoreDirectory) -> bool:
-    """Return whether a broker from 5.4.0 on has opened the store, by the files that it makes.
+    """Return whether a broker from 5.4.0 on has opened the store, as its files show.
 
     It makes ``rocksdbstore``, used or not; from 5.5.0 on it writes ``logicsPhysicalOffset``.
     """
@@ -236,7 +236,7 @@ def opened_by_5_4(directory: StoreDirectory) -> bool:
 def _newest_tags_are_indexed(
     directory: StoreDirectory, config: MessageStoreConfig, log: ReadableLog
 ) -> bool:
-    """Return whether the newest record of the index that has tags has an entry for them."""
+    """Return whether the newest indexed record with tags has an entry for them."""
     try:
         with closing(IndexService(directory, config)) as index:
             sizes = index.sizes
@@ -246,7 +246,7 @@ def _newest_tags_are_indexed(
         with directory.open(used[-1]) as source:
             rows = IndexFile(source, *sizes).entries()[-_PROBED_ENTRIES:]
         return _has_tag_entry(rows, log)
-    except StoreError:  # recovery and `check` report what cannot be read
+    except StoreError:  # recovery and `check` report unreadable files
         return False
 
 

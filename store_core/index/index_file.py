@@ -1,4 +1,4 @@
-"""Index files: from the hash of ``topic#key`` to places in the log; how many slots and entries."""
+"""Index files: from the hash of ``topic#key`` to offsets of the log; their slots and entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NATIVE_INDEX_ENTRY = INDEX_ENTRY.dtype.newbyteorder("=")
 _MAX_HOPS = 2048
-"""Longer chains are found by reading all entries: 20 bytes each at GB/s beat a hop of 50 us."""
+"""Instead of longer chains all entries are read: 20 bytes each at GB/s beat a hop of 50 us."""
 _SCAN_ENTRIES = 1 << 18
 _PAGE_BYTES = 1 << 12
 _FEW_HASHES = 16
@@ -59,7 +59,7 @@ def key_hashes(topic: str, keys: Sequence[str]) -> Int32s:
     """Return `key_hash` of many keys of one topic."""
     try:
         hashes = string_hashes(pa.array([f"{topic}#{key}" for key in keys], pa.string()))
-    except UnicodeEncodeError:  # a lone surrogate, which Java strings may hold
+    except UnicodeEncodeError:  # a lone surrogate, which Java strings may contain
         return np.array([key_hash(topic, key) for key in keys], np.int32)
     lowest = np.iinfo(np.int32).min  # its absolute value does not fit; Java's code makes it 0
     return np.abs(np.where(hashes == lowest, 0, hashes))
@@ -82,17 +82,17 @@ class IndexHeader(NamedTuple):
 
 
 class IndexHits(NamedTuple):
-    """Entries whose hash is one of those asked for: by key, newest first. Parallel columns."""
+    """Entries with one of the requested hashes, by key, newest first, as parallel columns."""
 
     key: Int64s
-    """Which of the hashes that were asked for."""
+    """Index of the requested hash."""
     commit_log_offset: Int64s
     entry: Int64s
     time_diff_seconds: Int64s
 
 
 def read_index_header(source: ByteSource) -> IndexHeader:
-    """Read the header of an index file and check what can be checked without its sizes.
+    """Read the header of an index file and make the checks that do not need its sizes.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def read_index_header(source: ByteSource) -> IndexHeader:
         The file is shorter than a header, or longer than any index file, or its numbers contradict
         each other.
     """
-    if source.size > MOST_INDEX_FILE_BYTES:  # sparse, as a rule: to look for its end takes minutes
+    if source.size > MOST_INDEX_FILE_BYTES:  # usually sparse: searching for its end takes minutes
         text = f"{source.size} bytes long; an index file has {MOST_INDEX_FILE_BYTES} at most"
         raise CorruptRecordError(text, source.path, MOST_INDEX_FILE_BYTES)
     data = source.read_at(0, INDEX_HEADER.size)
@@ -119,7 +119,7 @@ def read_index_header(source: ByteSource) -> IndexHeader:
 
 
 class IndexFile:
-    """One index file. It is filled from the front, then never changed; it can be rebuilt.
+    """One index file: filled from the front, then never changed; it can be rebuilt.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class IndexFile:
         return self.table(start, stop).astype(NATIVE_INDEX_ENTRY)
 
     def table(self, start: int = 1, stop: int | None = None) -> npt.NDArray[np.void]:
-        """Return the same as a view of the file, in its byte order."""
+        """Return `entries` as a view of the file, in its byte order."""
         end = self.header.index_count if stop is None else min(stop, self.header.index_count)
         return self._table(max(start, 1), end)
 
@@ -166,9 +166,9 @@ class IndexFile:
     def has_all_slots(self) -> bool:
         """Return whether as many slots are in use as there should be; lost ones would hide entries.
 
-        Up to 4.7.0 the header counts entries there, which says nothing of slots. A file that such
-        a release began and a later one went on with counts some of both: its entries say how many
-        slots they need. A file that is written to has at least as many as its header had.
+        Up to 4.7.0 the header counts entries instead of slots, which proves nothing. In a file that
+        such a release began and a later one continued, it counts some of both: then the slots that
+        the entries need count. A file being written has at least as many as its header says.
         """
         expected, entries = self.header.hash_slot_count, self.header.entry_count
         if expected == entries:
@@ -178,7 +178,7 @@ class IndexFile:
         return used >= expected or (expected < entries and used >= self._slots_of_entries())
 
     def _slots_of_entries(self) -> int:
-        """Return how many slots the keys of all entries belong to."""
+        """Return how many slots the keys of all entries need."""
         needed = np.zeros(self.max_hash_slot_num, bool)
         for start in range(1, self.header.index_count, _SCAN_ENTRIES):
             hashes = self.table(start, start + _SCAN_ENTRIES)["key_hash"].astype(np.int32)
@@ -186,9 +186,9 @@ class IndexFile:
         return int(np.count_nonzero(needed))
 
     def has_pages_of(self, hashes: Int32s) -> bool:
-        """Return whether the pages of a few slots were written: none holds zeros alone.
+        """Return whether the pages of a few slots were written: none is all zeros.
 
-        That says nothing of a page of which few slots are in use; nor of many hashes at once.
+        With few slots in use a page may be all zeros anyway. False for more than a few hashes.
         """
         if len(hashes) > _FEW_HASHES:
             return False
@@ -201,20 +201,20 @@ class IndexFile:
         return True
 
     def lookup(self, hashes: Int32s) -> IndexHits:
-        """Find the entries of many hashes at once: all chains advance together.
+        """Find the entries of many hashes: all chains advance together.
 
-        Times are not looked at: they are rounded, and wrong in rolled files.
+        Times are ignored: they are rounded, and wrong in rolled files.
 
         Raises
         ------
         CorruptRecordError
-            A chain leads outside of the file, forward, or to an entry of another slot.
+            A chain leads out of the file, forward, or to an entry of another slot.
         """
         distinct, which = np.unique(hashes, return_inverse=True)
         return _by_key(self.hits(distinct), which.ravel(), len(distinct))
 
     def hits(self, hashes: Int32s) -> IndexHits:
-        """Return what `lookup` finds, in no order; hashes that are given twice are fine."""
+        """Return the hits of `lookup`, in no order; a hash may be given twice."""
         pending = np.arange(len(hashes))
         entry = self._newest_entries(hashes)
         found = []
@@ -235,7 +235,7 @@ class IndexFile:
         return _joined(found)
 
     def select_phy_offset(self, hash_of_key: int, max_num: int, begin: int, end: int) -> list[int]:
-        """Return places of a hash, newest first, with RocketMQ's own cuts (``selectPhyOffset``).
+        """Return the offsets of a hash, newest first, with RocketMQ's limits (``selectPhyOffset``).
 
         Times in ms, inclusive, compared with the entry's rounded time; a chain stops at the first
         entry older than ``begin``.
@@ -248,7 +248,7 @@ class IndexFile:
         offsets: list[int] = []
         at = int(self._newest(np.array([hash_of_key]))[0])
         count = self._count_with(at)
-        while count < at < self.max_index_num:  # not counted yet: whoever writes names it before
+        while count < at < self.max_index_num:  # not counted yet: the writer links it before that
             before = INDEX_ENTRY.unpack(self.source.read_at(self._position(at), INDEX_ENTRY.size))
             at = min(before.previous_entry, at - 1)
         if at <= 0 or at > count or count <= 1:
@@ -285,7 +285,7 @@ class IndexFile:
         return newest
 
     def _count_with(self, newest: int) -> int:
-        """Return the index count, read again where a slot is ahead: a broker may be writing."""
+        """Return the index count, read again if a slot is ahead, as a broker may be writing."""
         if newest < self.header.index_count:
             return self.header.index_count
         return min(read_index_header(self.source).index_count, self.max_index_num)
@@ -311,7 +311,7 @@ class IndexFile:
         strange = (rows["key_hash"] < 0) | (rows["key_hash"] % slots != hashes % slots)
         strange |= rows["commit_log_offset"] < 0
         strange |= (rows["previous_entry"] < 0) | (rows["previous_entry"] >= entry)
-        # Whoever writes names an entry before the header counts it.
+        # A writer links an entry into its slot before incrementing the header's count.
         is_ahead = entry >= self.header.index_count
         strange |= is_ahead & (rows["commit_log_offset"] < max(self.header.end_phy_offset, 1))
         bad = np.flatnonzero(strange)
@@ -360,10 +360,10 @@ def _joined(parts: Sequence[IndexHits]) -> IndexHits:
 
 
 def _by_key(hits: IndexHits, which: Int64s, distinct_count: int) -> IndexHits:
-    """Sort hits by key, newest first, and repeat them for hashes that were asked for twice."""
+    """Sort hits by key, newest first, and repeat them for hashes that were requested twice."""
     # Hits of keys [0, 1, 0] with entries [5, 6, 7] become keys [0, 0, 1], entries [7, 5, 6].
-    # Asked were keys which = [1, 0, 1], so bounds = [0, 2, 3], and counts = [1, 2, 1].
-    # The hits to repeat are [2, 0, 1, 2]: entries [6, 7, 5, 6] of what was asked [0, 1, 1, 2].
+    # Requested were keys which = [1, 0, 1], so bounds = [0, 2, 3], and counts = [1, 2, 1].
+    # The hits to repeat are [2, 0, 1, 2]: entries [6, 7, 5, 6] for the requests [0, 1, 1, 2].
     hits = _hits_at(hits, np.lexsort((-hits.entry, hits.key)))
     bounds = np.searchsorted(hits.key, np.arange(distinct_count + 1))
     counts = np.diff(bounds)[which]
@@ -375,10 +375,10 @@ def _by_key(hits: IndexHits, which: Int64s, distinct_count: int) -> IndexHits:
 def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
     """Return ``(max_hash_slot_num, max_index_num)`` of a file if its content proves them.
 
-    The last byte that is not zero lies in the last entry, whose number is in the header; that
-    leaves one place where entries can begin, since the file's length fixes it modulo 20. That
-    place is believed only if chaining all entries anew gives exactly this slot table.
-    None for files without entries, of a live broker in the middle of an insert, or with damage.
+    The last nonzero byte is in the last entry, whose number is in the header; that leaves one
+    position where entries can begin, since the file's length fixes it modulo 20. It counts only if
+    slots and entries then fit each other (`is_whole`).
+    None for files without entries, with damage, or in which a live broker is inserting.
     """
     try:
         header = read_index_header(source)
@@ -387,7 +387,7 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
     last_byte = last_nonzero(source) if header.entry_count > 0 else -1
     if last_byte < INDEX_HEADER.size:
         return None
-    # entry 0 begins at `begin`, a multiple of 4; the last entry holds the last byte
+    # entry 0 begins at `begin`, a multiple of 4; the last entry contains the last byte
     newest = last_byte - header.entry_count * INDEX_ENTRY.size
     begin = newest - (newest - source.size) % INDEX_ENTRY.size
     slots, rest = divmod(begin - INDEX_HEADER.size, INDEX_SLOT.size)
@@ -396,7 +396,7 @@ def infer_sizes(source: ByteSource) -> tuple[int, int] | None:
         return None
     try:
         file = IndexFile(source, slots, entries)
-    except CorruptRecordError:  # its header is a later one: a broker inserts
+    except CorruptRecordError:  # its header has changed: a broker inserts
         return None
     return (slots, entries) if is_whole(file) else None
 
@@ -406,7 +406,8 @@ def resolve_sizes(
 ) -> tuple[int, int] | None:
     """Return slots and entries of a store's index files; all of them share these.
 
-    As configured, else RocketMQ's defaults where a length is theirs, else proved; None: unknown.
+    As configured, else RocketMQ's defaults if a length is theirs, else as proved by a file; None if
+    unknown.
 
     Raises
     ------
@@ -449,7 +450,7 @@ def _given_sizes(config: MessageStoreConfig, lengths: Collection[int]) -> tuple[
 def _proved_sizes(
     directory: StoreDirectory, entries: Collection[FileEntry]
 ) -> tuple[int, int] | None:
-    """Ask the files, the one with most entries first; all files of a store share their sizes."""
+    """Infer the sizes, which all files share, from one of them; those with most entries first."""
     counted = []
     for entry in entries:
         try:
@@ -470,20 +471,20 @@ def is_whole(file: IndexFile) -> bool:
 
     That is so if every link leads back within its slot, and every entry is linked to exactly once,
     by a later entry or by its slot: then each slot has one descending chain of all its entries.
-    A page that a loss of power left unwritten breaks a chain or the order: it holds zeros, or
-    slots of before. Files without entries prove nothing.
+    A page that a loss of power left unwritten breaks a chain or the order: it contains zeros, or
+    old slots. Files without entries prove nothing.
 
     Parameters
     ----------
     file
-        An index file; 5 bytes an entry and 4 bytes a slot are held meanwhile.
+        An index file; the check takes 5 bytes of memory per entry and 4 per slot.
     """
     header, newest = file.header, file.slots()
     if header.entry_count < 1 or not file.has_all_slots():
         return False
     slot_of = np.empty(header.index_count, np.int32)
     linked = np.zeros(header.index_count, bool)
-    linked[0] = True  # the entry that does not exist
+    linked[0] = True  # there is no entry 0
     slot_of[0] = -1
     links, before = 0, header.begin_phy_offset
     for start, key_hash, offsets, previous in _chunks(file):
@@ -516,7 +517,7 @@ def is_whole(file: IndexFile) -> bool:
 def _chunks(
     file: IndexFile,
 ) -> Iterator[tuple[int, Int32s, npt.NDArray[np.int64], Int32s]]:
-    """Yield (number of the first, hashes, offsets, entries before in the chain), some at a time."""
+    """Yield (first number, hashes, offsets, previous entries of the chain), some at a time."""
     for start in range(1, file.header.index_count, _CHUNK_ENTRIES):
         rows = file.table(start, start + _CHUNK_ENTRIES)
         yield (

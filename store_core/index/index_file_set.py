@@ -1,4 +1,4 @@
-"""The index files of a store that is written: which can be kept, and how a query holds them.
+"""The index files of a store that is written: which can be trusted, and how queries hold them.
 
 Source: RocketMQ ``IndexService.load`` (release 5.3.3), which deletes less and rebuilds less.
 """
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from store_core.log.commit_log import ReadableLog
 
 _PROBE_BYTES = 1 << 20
-"""How far behind a file keys are looked for. A lost file began right there."""
+"""How far after a file keys are searched for. A lost file began right there."""
 _HEADER_READS = 64
 
 
 class IndexFileSet(NamedTuple):
-    """What is to be done with the files of an index.
+    """The decision which files of an index to keep.
 
     Attributes
     ----------
     reason
-        Why; empty where none is.
+        Why files are dropped; empty if none is.
     flushed_end_timestamp
-        Up to here (store time, ms) the kept files are on the disk: what the checkpoint says, or
-        less where files are dropped that it speaks of.
+        Store time (ms) up to which the kept files are on the disk: the checkpoint's, or less if
+        files that it covers are dropped.
     """
 
     sizes: tuple[int, int]
@@ -68,12 +68,12 @@ class IndexFileSet(NamedTuple):
 
 
 class RecoveredLog(NamedTuple):
-    """A log of which the end is known, and what is known of the index beside it.
+    """A log with a known end, and facts about its index.
 
     Attributes
     ----------
     index_msg_timestamp
-        The checkpoint's, ms: end of the full index file that was flushed last.
+        End of the full index file that was flushed last, by the checkpoint; ms.
     """
 
     log: ReadableLog
@@ -87,7 +87,7 @@ class RecoveredLog(NamedTuple):
 def index_file_set(
     directory: StoreDirectory, config: MessageStoreConfig, recovered: RecoveredLog
 ) -> IndexFileSet:
-    """Decide; changes nothing.
+    """Decide which files to keep, changing nothing.
 
     A file can be trusted if it is whole, its last record is in the log, no file is missing before
     it, and, after a crash, if its entries were compared with the log, or it is known to have been
@@ -137,13 +137,13 @@ def flushed_files(
     """Return the names of index files that were flushed before a crash.
 
     Those are the file that ends at ``index_msg_timestamp``, the first one if there are several, and
-    the files before it. RocketMQ takes each that ends no later for flushed: when the clock was set
-    back, that is so of files that were being written.
+    the files before it. RocketMQ takes each that ends no later for flushed: if the clock was set
+    back, that includes files that were being written.
 
     Parameters
     ----------
     index_msg_timestamp
-        The checkpoint's, ms; 0: no file was flushed.
+        The checkpoint's, ms; 0 if no file was flushed.
     """
     for number, name in enumerate(names if index_msg_timestamp > 0 else ()):
         try:
@@ -165,7 +165,7 @@ def names_and_sizes(
     ------
     StoreConfigError
         The sizes contradict the configuration; or they are not known, and the store was stopped
-        cleanly: only after a crash may the files be made anew.
+        cleanly: only after a crash may the files be rebuilt.
     """
     path = directory.resolve(INDEX_DIR)
     names = index_file_names(Path(path))
@@ -180,7 +180,7 @@ def names_and_sizes(
 
 
 class _Judge:
-    """Looks at one file after the other."""
+    """Judges one file after the other."""
 
     def __init__(
         self,
@@ -192,11 +192,11 @@ class _Judge:
         self._directory, self._sizes, self._recovered = directory, sizes, recovered
         self._flushed = flushed
         self.end = -1
-        """Start of the last record that the files so far have; -1 without any."""
+        """Start of the last record in the files so far; -1 without any."""
         self.end_timestamp = 0
 
     def refuse(self, name: str) -> str | None:
-        """Return why a file cannot be trusted; None when it can."""
+        """Return why a file cannot be trusted; None if it can."""
         path, recovered = self._directory.resolve(INDEX_DIR, name), self._recovered
         try:
             with self._directory.open(path) as source:
@@ -216,7 +216,7 @@ class _Judge:
         return None
 
     def _misplaced(self, header: IndexHeader) -> str | None:
-        """Return why a file does not fit the log and the file before it; None when it does."""
+        """Return why a file does not fit the log and the file before it; None if it does."""
         recovered = self._recovered
         if header.begin_phy_offset < self.end:
             return "it begins before the end of the file before it"
@@ -233,9 +233,9 @@ class _Judge:
         return None
 
     def _gap(self, header: IndexHeader) -> str | None:
-        """Return that a file is missing before this one; None where none is."""
+        """Return the proof that a file is missing before this one; None without one."""
         log, start = self._recovered.log, max(self.end, self._recovered.min_offset)
-        # Keys alone: older brokers made no entries for tags.
+        # Only keys: older brokers made no entries for tags.
         if _has_entries(log, start, header.begin_phy_offset, self.end, with_tags=False):
             return "records before its first have keys that no file has"
         return None
@@ -244,7 +244,7 @@ class _Judge:
 def _has_entries(log: ReadableLog, start: int, stop: int, border: int, *, with_tags: bool) -> bool:
     """Return whether a record of ``[start, stop)`` has entries; inspects the first MiB only.
 
-    The record at ``border`` is left out: it is in an index file.
+    The record at ``border`` is ignored: it is in an index file.
     """
     probed = min(stop, start + _PROBE_BYTES)
     for frames in scan_frames(log, start, probed, on_gap=skip_gap):
@@ -263,12 +263,12 @@ def _default_sizes(config: MessageStoreConfig) -> tuple[int, int]:
 
 
 class LiveIndex:
-    """The files below ``index``, kept open between queries; any thread may ask.
+    """The files below ``index``, open between queries; for any thread.
 
     Parameters
     ----------
     config
-        ``max_hash_slot_num``, ``max_index_num`` (RocketMQ's when they are None) and
+        ``max_hash_slot_num``, ``max_index_num`` (RocketMQ's if they are None) and
         ``max_msgs_num_batch``.
     """
 
@@ -286,7 +286,7 @@ class LiveIndex:
 
     def pin(self) -> PinnedIndex:
         """Return the index as it is now; a context manager. Pin the log after it."""
-        indexed_offset = self._indexed_offset()  # at first: what it says is in the files by then
+        indexed_offset = self._indexed_offset()  # first: the files have all records up to it
         held, unusable = self._hold(index_file_names(self._directory))
         return PinnedIndex(self, held, unusable, indexed_offset)
 
@@ -297,7 +297,7 @@ class LiveIndex:
                 self._open.popitem()[1].close()
 
     def forget(self) -> None:
-        """Close the files, as they were deleted: new ones may get the same names."""
+        """Close the files after they were deleted: new ones may get the same names."""
         self.close()
         self.whole.clear()
 
@@ -322,11 +322,11 @@ class LiveIndex:
 
 
 class PinnedIndex(IndexQueries, Closing):
-    """Index files that are held, and their headers at one moment; for one thread.
+    """Index files with a hold on each, and their headers at one moment; for one thread.
 
-    The newest file's chains may be followed while the writer adds to it: entries lie after those
-    they point at, and are written before the slot that names them. Whether all slots of older
-    files are there is looked at once; whoever opens the newest one for writing does that.
+    The newest file's chains may be followed while the writer adds to it: entries come after those
+    they point at, and are written before the slot that points at them. Older files are checked once
+    for lost slots; the newest one, whose slots change, is not.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class PinnedIndex(IndexQueries, Closing):
         self.unusable = tuple(unusable)
 
     def close(self) -> None:
-        """Give all files back."""
+        """Release all files."""
         self._by_path.clear()
         while self._held:
             self._held.pop().release()
@@ -386,7 +386,7 @@ def _open_map(path: str) -> RefCountedMap:
 
 
 def _with_stable_header(source: HeldByteSource, slots: int, entries: int) -> IndexFile:
-    """Open a file; its header is read until two readings agree, as it may be written meanwhile."""
+    """Open a file, reading its header until two reads agree, as it may be written meanwhile."""
     file = IndexFile(source, slots, entries)
     for _ in range(_HEADER_READS):
         again = IndexFile(source, slots, entries)

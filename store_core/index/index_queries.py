@@ -1,4 +1,4 @@
-"""Queries of index files: as RocketMQ answers them, and exact look-ups."""
+"""Queries of index files: as RocketMQ answers them, and exact lookups."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class IndexFileEntry(NamedTuple):
 
 
 class UnusableIndexFile(NamedTuple):
-    """A file that says nothing, and why."""
+    """A file that cannot be used, and why."""
 
     path: str
     reason: str
@@ -63,7 +63,7 @@ class UnindexedRange(NamedTuple):
 
 
 class IndexCoverage(NamedTuple):
-    """Files that can be trusted, oldest first, and what they do not cover."""
+    """Files that can be trusted, oldest first, and the ranges that they do not cover."""
 
     files: tuple[IndexFileEntry, ...]
     gaps: tuple[UnindexedRange, ...]
@@ -71,7 +71,7 @@ class IndexCoverage(NamedTuple):
 
 
 class IndexLookup(NamedTuple):
-    """Candidates for keys: places in the commit log, ascending and distinct.
+    """Candidates for keys: offsets of the commit log, ascending and distinct.
 
     Together with the records in the gaps they include every record that has one of the keys. Keys
     with equal hashes bring candidates too, so the caller compares keys after decoding.
@@ -82,16 +82,16 @@ class IndexLookup(NamedTuple):
 
 
 class HashLookup(NamedTuple):
-    """Candidates for hashes, unordered, with repeats: parallel columns, and what they cover."""
+    """Candidates for hashes, unordered, with repeats, as parallel columns; and their coverage."""
 
     key: Int64s
-    """Which of the hashes that were asked for."""
+    """Index of the requested hash."""
     commit_log_offset: Int64s
     coverage: IndexCoverage
 
 
 class IndexQueries(ABC):
-    """What can be asked of some index files, wherever they are held."""
+    """Queries of index files, however they are opened."""
 
     def __init__(self, max_msgs_num_batch: int, *, stopped: bool = False) -> None:
         self._max_msgs_num_batch = max_msgs_num_batch
@@ -119,14 +119,14 @@ class IndexQueries(ABC):
     ) -> tuple[list[int], int, int]:
         """Answer as ``IndexService.queryOffset`` does (RocketMQ 5.5.1), collisions included.
 
-        Times in ms, inclusive. At most ``max_msgs_num_batch`` places come back. With type ``T`` the
-        key is the tags of a message.
+        Times in ms, inclusive. At most ``max_msgs_num_batch`` offsets are returned. With type ``T``
+        the key is the tags of a message.
 
         Returns
         -------
         commit_log_offsets, index_last_update_timestamp, index_last_update_phy_offset
-            Places newest first, with repeats; then the newest file's end, 0 without a file.
-        (``DefaultMessageStore.queryMessage`` gives these two as 0 when there is no place.)
+            Offsets newest first, with repeats; then the newest file's end, 0 without a file.
+        (``DefaultMessageStore.queryMessage`` gives these two as 0 if there is no offset.)
 
         Raises
         ------
@@ -158,18 +158,18 @@ class IndexQueries(ABC):
         *,
         distrusted: Sequence[UnusableIndexFile] = (),
     ) -> IndexCoverage:
-        """Return which records of ``[min_phy_offset, end_offset)`` the files speak for.
+        """Return which records of ``[min_phy_offset, end_offset)`` the files cover.
 
-        A file speaks for the records between its first and its last. Those two themselves may
-        have keys in the neighbour file, so they belong to a gap unless the neighbour begins where
-        this file ends. Gaps are ascending and disjoint; files may overlap.
+        A file covers the records between its first and its last. Those two themselves may have
+        keys in the neighbour file, so they belong to a gap unless the neighbour begins where this
+        file ends. Gaps are ascending and disjoint; files may overlap.
 
         Parameters
         ----------
         store_timestamp_at
-            Store time (ms) of the valid record that begins at an offset of the log, None when
-            there is none. A file whose last record is not in the log was left over when recovery
-            cut the log: what was written there since then is not indexed
+            Returns the store time (ms) of the valid record that begins at an offset of the log,
+            None if there is none. A file whose last record is not in the log remains from before
+            recovery cut the log: records written there since are not indexed
             (``IndexService.buildIndex`` skips offsets below a file's end), so it is not trusted.
         """
         bad = list(distrusted)
@@ -217,7 +217,7 @@ class IndexQueries(ABC):
         end_offset: int,
         store_timestamp_at: StoreTimestampAt,
     ) -> HashLookup:
-        """Find what `lookup` finds, and for which of the hashes (see ``index_file.key_hash``)."""
+        """Do as `lookup` for hashes (``index_file.key_hash``), with the hash of each candidate."""
         coverage = self.coverage(min_phy_offset, end_offset, store_timestamp_at)
         keys, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         distrusted = []
@@ -238,7 +238,7 @@ class IndexQueries(ABC):
     def _hits(
         self, paths: Sequence[str], hashes: Int32s
     ) -> Iterator[IndexHits | UnusableIndexFile]:
-        """Yield what each file has; of remote ones many are asked at once."""
+        """Yield the hits of each file; remote files are read in parallel."""
         remote = []
         for path in paths:
             try:
@@ -264,14 +264,14 @@ class IndexQueries(ABC):
             return UnusableIndexFile(file.source.path, str(err))
 
     def _slots_were_written(self, file: IndexFile, hashes: Int32s) -> bool:
-        """Return whether a remote file need not be fetched to see that it has all its slots.
+        """Return whether a remote file has all its slots without fetching all of them.
 
-        After a clean stop all of it was written; what is lost since is lost by whole pages.
+        A clean stop wrote all of it; later losses are of whole pages.
         """
         return self._stopped and not file.source.is_local and file.has_pages_of(hashes)
 
     def _check_slots(self, file: IndexFile) -> None:
-        """Raise where slots were lost; looks at each file once (20 MB at the default size)."""
+        """Raise if slots were lost; reads each file once (20 MB at the default size)."""
         path = file.source.path
         if path not in self._whole:
             if not file.has_all_slots():
@@ -280,7 +280,7 @@ class IndexQueries(ABC):
             self._whole.add(path)
 
     def last_phy_offset(self) -> int | None:
-        """Return the start of the last record that any usable file has; None without entries."""
+        """Return the start of the last record in any usable file; None without entries."""
         ends = [f.header.end_phy_offset for f in self.files if f.header.entry_count > 0]
         return max(ends, default=None)
 
@@ -292,7 +292,7 @@ def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:
 
 
 def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[UnindexedRange]:
-    """Return what files, by begin, do not speak for in ``[start, end)`` (see `coverage`)."""
+    """Return the ranges of ``[start, end)`` that files, sorted by begin, do not cover."""
     gaps = []
     covered = None  # last record of the files so far
     for header in headers:
@@ -308,7 +308,7 @@ def gaps_between(headers: Sequence[IndexHeader], start: int, end: int) -> list[U
 
 
 def merged_gaps(gaps: Sequence[UnindexedRange]) -> tuple[UnindexedRange, ...]:
-    """Return gaps ascending; those that touch each other become one."""
+    """Return gaps ascending, merging those that touch each other."""
     return tuple(UnindexedRange(*merged) for merged in merged_ranges(gaps))
 
 
@@ -318,8 +318,8 @@ class IndexService(IndexQueries):
     Attributes
     ----------
     sizes
-        Slots and entries of the files: as configured, else RocketMQ's defaults where the length
-        is theirs, else proved by a file's content. None: not known.
+        Slots and entries of the files: as configured, else RocketMQ's defaults if the length is
+        theirs, else proved by a file's content; None if not known.
 
     Raises
     ------
@@ -356,7 +356,7 @@ class IndexService(IndexQueries):
             self.unusable += (UnusableIndexFile(path, err.reason),)
 
     def close(self) -> None:
-        """Close the files; they are opened again when they are needed."""
+        """Close the files; they are opened again when needed."""
         while self._open:
             self._open.popitem()[1].source.close()
 

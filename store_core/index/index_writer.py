@@ -1,4 +1,4 @@
-"""Writes index files as RocketMQ's dispatch leaves them, byte for byte, whole batches at once.
+"""Writes index files in whole batches, byte for byte as RocketMQ's dispatch leaves them.
 
 Source: RocketMQ ``IndexService.buildIndex``, ``getAndCreateLastIndexFile`` (release 5.3.3).
 """
@@ -50,7 +50,7 @@ _NAME = re.compile(r"[0-9]+", re.ASCII)
 _NAME_FORMAT = "%Y%m%d%H%M%S%f"  # read with three digits of a second, as RocketMQ writes them
 _MAX_KEYS = MAX_PROPERTIES_BYTES // 2  # of one record
 _INT32_MAX = int(np.iinfo(np.int32).max)
-_ENTRIES_AT_ONCE = 1 << 17  # their columns stay in a cache
+_ENTRIES_AT_ONCE = 1 << 17  # the columns of so many stay in a cache
 EMPTY_HEADER = IndexHeader(
     begin_timestamp=0,
     end_timestamp=0,
@@ -59,18 +59,18 @@ EMPTY_HEADER = IndexHeader(
     hash_slot_count=0,
     index_count=1,
 )
-"""What the first file of a store begins with."""
+"""The header of a store's first file when it is new."""
 _PAGE_BITS = 12
 _ROW_BITS = 32
 
 
 def index_file_names(directory: Path) -> list[str]:
-    """Return the names of the index files of a directory, oldest first; [] when it is missing.
+    """Return the names of the index files of a directory, oldest first; [] if it is missing.
 
     Raises
     ------
     StoreReadError
-        It may be there, but cannot be read: nobody is to take that for a store without an index.
+        It may exist, but cannot be read: that must not pass for a store without an index.
     """
     try:
         with os.scandir(directory) as scan:
@@ -83,15 +83,15 @@ def index_file_names(directory: Path) -> list[str]:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a file, or a link to one; a link that leads nowhere is none."""
+    """Return whether an entry is a file, or a link to an existing one."""
     return Path(entry.path).is_file() if entry.is_symlink() else entry.is_file()
 
 
 def index_file_name(now_ms: int, last_name: str | None) -> str:
     """Return a name for a new file: local time as ``yyyyMMddHHmmssSSS``, later than the last one.
 
-    RocketMQ opens the same file twice when two are made in one millisecond, and sorts a new file
-    in front of the full ones when the clock was set back; here such a name moves on instead.
+    RocketMQ opens the same file twice if two are made in one millisecond, and sorts a new file
+    before the full ones if the clock was set back; here such a name moves on instead.
     """
     local = time.strftime("%Y%m%d%H%M%S", time.localtime(now_ms // 1000))
     name = f"{local}{now_ms % 1000:03d}"
@@ -99,7 +99,7 @@ def index_file_name(now_ms: int, last_name: str | None) -> str:
         return name
     try:
         later = datetime.strptime(last_name, _NAME_FORMAT) + timedelta(milliseconds=1)
-    except ValueError:  # digits, but no time
+    except ValueError:  # digits, but not a time
         return str(int(last_name) + 1).zfill(len(last_name))
     return later.strftime(_NAME_FORMAT)[:-3]
 
@@ -113,14 +113,14 @@ class IndexWriter(Closing):
     Parameters
     ----------
     clock
-        Returns the time in ms, which names new files.
+        Returns the time in ms, for the names of new files.
 
     Raises
     ------
     StoreConfigError
         The numbers are impossible.
     CorruptRecordError
-        The newest file does not fit these numbers; whoever recovers the store removes it.
+        The newest file does not fit these numbers; recovery of the store removes it.
     """
 
     def __init__(
@@ -156,11 +156,11 @@ class IndexWriter(Closing):
         return self._file.header.end_phy_offset if self._file else 0
 
     def append(self, entries: IndexEntries) -> None:
-        """Add the entries of records; what the index already has is left out.
+        """Add the entries of records, except those that the index already has.
 
         As in RocketMQ, records before the last indexed one are skipped. Of that one itself
-        RocketMQ would write all entries again; here only those that are missing are added. When a
-        write fails (OSError), the same entries can be given again.
+        RocketMQ would write all entries again; here only the missing ones are added. If a write
+        fails (OSError), the same entries can be given again.
         """
         if entries.last_record_offset < 0:
             return
@@ -177,13 +177,13 @@ class IndexWriter(Closing):
             self._with_room()  # RocketMQ makes the next file for any record, with keys or without
 
     def _held(self, entries: IndexEntries) -> int:
-        """Return how many of the first entries are in the index."""
+        """Return how many of the first entries are already in the index."""
         end, offsets, held = self.end_phy_offset, entries.commit_log_offset, self._end_hashes
         below = int(np.searchsorted(offsets, end))
         if below == len(offsets) or offsets[below] != end:
             return below
         given = entries.key_hash[below : below + len(held)]
-        # Other hashes: another record, written there since the log was cut.
+        # Other hashes are of another record, written there since the log was cut.
         return below + len(held) if np.array_equal(held, given) else below
 
     def _end_hashes_with(self, key_hash: Int32s, commit_log_offset: Int64s) -> Int32s:
@@ -222,14 +222,14 @@ class IndexWriter(Closing):
         return self._file
 
     def publish(self) -> None:
-        """Let readers find what was appended."""
+        """Let readers find the appended entries."""
         if self._file is not None:
             self._file.publish()
 
     def flush_full(self) -> None:
-        """Force the files that became full to disk; then ``flushed_end_timestamp`` names the last.
+        """Force the files that became full to disk, and move ``flushed_end_timestamp``.
 
-        Cheap where no file became full.
+        Cheap if no file became full.
         """
         while self._full:
             file = self._full[0]
@@ -259,7 +259,7 @@ class IndexWriter(Closing):
 
     def _sync_names(self) -> None:
         if self._new_names:
-            self._new_names = False  # at first: another thread may make a file meanwhile
+            self._new_names = False  # first, as another thread may make a file meanwhile
             try:
                 flush_directory(str(self._directory))
             except OSError:
@@ -268,7 +268,7 @@ class IndexWriter(Closing):
 
 
 def _end_hashes(paths: Sequence[str], sizes: tuple[int, int], end_phy_offset: int) -> Int32s:
-    """Return the hashes of the last record's entries, newest file first; in the record's order."""
+    """Return the hashes of the last record's entries in order; ``paths`` has the newest first."""
     held: list[Int32s] = [np.empty(0, np.int32)]
     for path in paths:
         with LocalByteSource(path) as source:
@@ -285,13 +285,14 @@ def _end_hashes(paths: Sequence[str], sizes: tuple[int, int], end_phy_offset: in
 class IndexFileWriter:
     """One index file while entries are added; sparse at full length from the start.
 
-    Slots are kept in memory. `append` writes entries, which nothing names yet; `publish` makes
-    them found. Files are written with ``pwrite``: in a mapping, a full disk would end the process.
+    Slots stay in memory. `append` writes entries, to which no slot on the disk points yet;
+    `publish` lets readers find them. Files are written with ``pwrite``: with a map, a full disk
+    would end the process.
 
     Parameters
     ----------
     header
-        What the header of a new file holds; of a file that exists its own is read.
+        The header of a new file; an existing file has its own.
 
     Raises
     ------
@@ -319,7 +320,7 @@ class IndexFileWriter:
     def _begin(self) -> None:
         try:
             self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
-        except OSError:  # an index file of another length would be damage
+        except OSError:  # no file without its header remains
             os.close(self._descriptor)
             self.path.unlink()
             raise
@@ -336,15 +337,15 @@ class IndexFileWriter:
         return self._index_num - self.header.index_count
 
     def append(self, key_hash: Int32s, commit_log_offset: Int64s, store_timestamp: Int64s) -> None:
-        """Add entries, at least one and at most `free`; found after `publish`.
+        """Add entries, at least one and at most `free`; readers find them after `publish`.
 
-        When that fails nothing has changed, and the same entries can be given again.
+        If that fails, nothing has changed, and the same entries can be given again.
         """
         slot = (key_hash % np.int32(len(self._slots))).astype(np.int64)
         held = self._slots[slot]
         try:
             self.header = self._append(slot, held, key_hash, commit_log_offset, store_timestamp)
-        except BaseException:  # not of the disk alone: arrays need memory, and numpy files of code
+        except BaseException:  # not only of the disk: memory or numpy's own files may fail, too
             self._slots[slot] = held
             raise
 
@@ -356,14 +357,14 @@ class IndexFileWriter:
         commit_log_offset: Int64s,
         store_timestamp: Int64s,
     ) -> IndexHeader:
-        """Let slots name new entries, write these, and return the header with them."""
+        """Point slots at new entries, write the entries, and return the header with them."""
         header, count = self.header, len(key_hash)
         number = header.index_count
         newest = held.astype(np.int32)
-        # A slot that names no entry of the file counts as empty.
+        # A slot that does not point at an entry of the file counts as empty.
         newest[(newest < 0) | (newest >= number)] = 0
         own = np.arange(number, number + count, dtype=np.int32)
-        # Of rows that share a slot any one stays. Numpy is slow to swap bytes while it scatters.
+        # Of rows that share a slot, an arbitrary one stays. Numpy swaps bytes slowly in a scatter.
         self._slots.view(np.int32)[slot] = own.astype(self._slots.dtype).view(np.int32)
         stays = self._slots[slot] == own
         previous = newest if stays.all() else self._chained(newest, slot, number, stays)
@@ -390,13 +391,13 @@ class IndexFileWriter:
     def _chained(
         self, newest: Int32s, slot: Int64s, number: int, stays: npt.NDArray[np.bool_]
     ) -> Int32s:
-        """Return what each row follows where some rows share a slot; name the last one there.
+        """Return each row's previous entry if some share a slot; point slots at their last rows.
 
-        Only those are sorted, few as long as there are many more slots than rows.
+        Only rows that share slots are sorted: few, while there are many more slots than rows.
         """
-        # Rows 0 to 3, entries 10 to 13, in slots [4, 9, 4, 4]: slot 4 held entry 3, slot 9 none.
+        # Rows 0 to 3, entries 10 to 13, in slots [4, 9, 4, 4]: slot 4 had entry 3, slot 9 none.
         # Of slot 4 one row stays, here row 3, so rows = [0, 2, 3] are sorted; before = [3, 10, 12].
-        # With row 1, which follows nothing: previous = [3, 0, 10, 12]. Slot 4 names entry 13.
+        # With row 1, which has none: previous = [3, 0, 10, 12]. Slot 4 points at entry 13.
         lost = np.flatnonzero(~stays)
         rows = np.concatenate([lost, np.unique(self._slots[slot[lost]] - np.int32(number))])
         order, first = _grouped(slot[rows], rows)
@@ -410,10 +411,10 @@ class IndexFileWriter:
         return previous
 
     def _time_diffs(self, store_timestamp: Int64s) -> Int64s:
-        """Return whole seconds since the file's begin, as they fit an entry.
+        """Return whole seconds since the file's begin, clipped to the range of an entry.
 
-        The first entry's is taken from what the header held before it: the end of the file before
-        this one, or nothing.
+        The first entry's is counted from the begin in the header before it: the end of the previous
+        file, or none.
         """
         begin = self.header.begin_timestamp
         diffs = seconds_since(begin, store_timestamp)
@@ -422,10 +423,10 @@ class IndexFileWriter:
         return diffs
 
     def publish(self) -> None:
-        """Write what readers start from. Cheap where nothing changed.
+        """Write the changed slots and the header. Cheap if nothing changed.
 
-        The header goes last, as in RocketMQ: what it says is in the index is found then, also by
-        other processes. Slots ahead of it name entries that are there.
+        The header goes last, as in RocketMQ: readers, also in other processes, then find all
+        entries that it counts. Slots ahead of it point at entries that are written.
         """
         pages = np.flatnonzero(self._dirty)
         if len(pages):
@@ -441,7 +442,7 @@ class IndexFileWriter:
         self._write(INDEX_HEADER.pack(**self.header._asdict()), 0)
 
     def sync(self) -> None:
-        """Wait until all that was published is on disk.
+        """Force all that was published to the disk.
 
         Raises
         ------
@@ -465,14 +466,14 @@ class IndexFileWriter:
             raise
 
     def close(self) -> None:
-        """Close the file; entries that were not published are not found."""
+        """Close the file; readers do not find entries that were not published."""
         os.close(self._descriptor)
 
 
 def _grouped(slot: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
     """Return rows in order of slot and row, and where each slot's rows begin.
 
-    Numbers made of slot and row are all distinct, so that any sort is a stable one: a fifth of the
+    Numbers made of slot and row are all distinct, so any sort is stable and takes a fifth of the
     time of numpy's stable sort.
     """
     # Rows [0, 1, 2] of slots [4, 9, 4] are packed as 4.0 9.1 4.2, sorted 4.0 4.2 9.1:
@@ -485,8 +486,8 @@ def _grouped(slot: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def seconds_since(begin_ms: int, times_ms: Int64s) -> Int64s:
-    """Return what entries say of store times, in a file that begins with a time."""
+    """Return store times as entries contain them: seconds since a file's begin, 0 without one."""
     if begin_ms <= 0:
         return np.zeros(len(times_ms), np.int64)
-    # Before the begin it is 0, so that rounding down equals Java's rounding towards zero.
+    # Times before the begin give 0, so that rounding down equals Java's rounding towards zero.
     return np.clip((times_ms - begin_ms) // 1000, 0, _INT32_MAX)
