@@ -1,6 +1,6 @@
-"""RocketMQ's message store: read without a broker, and without Spark.
+"""RocketMQ's message store: read and written without a broker, and without Spark.
 
-Names are loaded when they are first used: importing the package alone costs nothing.
+Names are loaded on first use: importing the package alone costs nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""pyarrow, loaded when something of it is first used; and what it lacks for arrays of bytes.
+"""pyarrow, loaded on first use, and functions that it lacks for arrays of bytes.
 
 Loading it takes a quarter of a second and more memory than all the rest of a broker, and a broker
-that puts and hands out messages one by one never needs it. Much of this package works with both
+that puts and delivers messages one by one never needs it. Much of this package works with both
 single messages and columns, often in one module; instead of an import in each function that
-works with columns, those modules take ``pa`` and ``pc`` from here (setup.cfg holds them to it)
-and may use neither while they are imported themselves.
+works with columns, those modules take ``pa`` and ``pc`` from here (setup.cfg enforces this)
+and must use neither while they are imported themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_SPAN = 2**31 - 1
 
 
 class _LoadedOnUse(ModuleType):
-    """A module whose attributes come from the one of the same name.
+    """A module whose attributes come from the real one of its name.
 
     Any thread may be the first: the lock of the import system lets one load and the others wait.
     """
@@ -55,9 +55,9 @@ else:
     pc = _LoadedOnUse("pyarrow.compute")
 
 
-# An Arrow binary array may lie over any monotonic offsets. Laid as ``[start0, end0, start1, …]``
-# over a mapped file, its even pieces are the wanted ranges, and ``take`` copies them at 20 to 50
-# million pieces a second.
+# An Arrow binary array may have any monotonic offsets. With ``[start0, end0, start1, …]`` over a
+# mapped file, its even pieces are the requested ranges, and ``take`` copies 20 to 50 million pieces
+# per second.
 def gather_binary(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[Any], lengths: npt.NDArray[Any]
 ) -> Array:
@@ -69,7 +69,7 @@ def gather_binary(
         Contiguous bytes; the result does not refer to it.
     starts, lengths
         Ascending and free of overlap; checked by the caller against ``len(data)``.
-        All ranges together may span 2 GiB.
+        Together they have less than 2 GiB, but may span more.
     """
     count = len(starts)
     if count == 0:
@@ -93,10 +93,10 @@ def gather_binary(
 
 
 def take_bytes(array: Array, rows: Array, most_bytes: int) -> Array:
-    """Return rows of an array of bytes: at most ``most_bytes``.
+    """Return rows of an array of bytes, at most ``most_bytes`` in total.
 
-    Arrow's own pool returns memory that was unused for 10 ms, so a caller that needs a MiB every
-    20 ms waits each time for the kernel to clear it, longer than for the copy. ``malloc`` keeps a
+    Arrow's own pool frees memory that was unused for 10 ms, so a caller that needs a MiB every
+    20 ms waits each time for the kernel to clear it, longer than for the copy. ``malloc`` retains a
     few MiB; larger results come from the pool.
     """
     pool = pa.system_memory_pool() if most_bytes <= _MOST_KEPT_BYTES else None
@@ -113,12 +113,12 @@ def binary_parts(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.ui
 
 
 def any_row_holds(array: Array, mark: bytes, rare: bytes) -> bool:
-    """Return whether the bytes of a string or binary array hold a mark, perhaps over two rows.
+    """Return whether a string or binary array contains a mark, perhaps across two rows.
 
     Parameters
     ----------
     rare
-        A byte of it that is often in no row: a single byte is found twenty times as fast.
+        A byte of the mark that is rare: searching for a single byte is twenty times as fast.
     """
     offsets, data = binary_parts(array)
     held = data[offsets[0] : offsets[-1]].tobytes()
@@ -138,7 +138,7 @@ def fixed_width_strings(characters: npt.NDArray[np.uint8]) -> Array:
 
 def replace_rows(array: Array, rows: npt.NDArray[np.int64], values: Array) -> Array:
     """Return ``array`` with ``values[k]`` at ``rows[k]``, by one concat and one take."""
-    # Of [a, b, c], rows [2, 0] become [x, y]: from [a, b, c, x, y] are taken [4, 1, 3], which is
+    # In [a, b, c], rows [2, 0] become [x, y]: take [4, 1, 3] from [a, b, c, x, y], which is
     # [y, b, x].
     index = np.arange(len(array), dtype=np.int64)
     index[rows] = len(array) + np.arange(len(rows), dtype=np.int64)

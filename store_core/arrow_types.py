@@ -1,6 +1,6 @@
 """Arrow's types by name, for signatures: import them under ``TYPE_CHECKING`` only.
 
-pyarrow ships no types of its own, so to a checker they are ``Any``, on every release alike.
+pyarrow ships no type hints, so to a checker they are ``Any``, with every release.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commit a staged job: all of it becomes visible by one write of eight bytes, or nothing does."""
+"""Commit a staged job: one write of eight bytes makes all of it visible, or nothing does."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _MAX_RADIX_QUEUES = 1 << 16
 def open_for_commit(
     root: str, config: MessageStoreConfig, clock: Callable[[], int], steps: CrashPoints
 ) -> StoreFiles:
-    """Lock and recover a store to which a job is to be committed; an empty directory is one, too.
+    """Lock and recover a store to commit a job to; an empty directory is one, too.
 
-    From now to a clean `close_committed` ``abort`` is in place.
+    File ``abort`` exists from now until a clean `close_committed`.
 
     Raises
     ------
     StoreLockedError
         Another process has the store open.
     LogDamageError
-        A damaged record lies before readable ones: nothing is cut that was a message.
+        A damaged record comes before readable ones: no message is ever cut off here.
     StoreError
         The store cannot be opened; the text says why.
     """
@@ -73,7 +73,7 @@ def open_for_commit(
 
 
 def close_committed(store: StoreFiles, *, clean: bool) -> None:
-    """Close all files and give the lock back; what was opened without a commit is flushed first."""
+    """Close all files and release the lock; a store without a commit is flushed before."""
     try:
         if clean and not store.is_flushed:
             store.flush()
@@ -96,22 +96,22 @@ def commit_job(
     Parameters
     ----------
     store
-        It must not be closed as if all were well when ``intent_is_open(directory)``: then the job
-        is in the log, and not all dispatched.
+        It must not be closed as clean while ``intent_is_open(directory)``: then the job is in the
+        log, but not completely dispatched.
     job
-        At least one message, and not committed before.
+        It has at least one message, and was not committed before.
 
     Returns
     -------
     commit
-        Where everything went. From the eight bytes on nothing fails a job, which somebody would
-        write a second time then: what cannot be done is logged, and left to whoever opens the
-        store next.
+        The offsets of everything. After the eight bytes no error fails the job, as the caller would
+        then write it a second time: failed steps are logged, and left to the next opening of the
+        store.
 
     Raises
     ------
     CommitInDoubtError
-        The disk failed at the eight bytes: the store's next opening tells whether they are there.
+        The disk failed at the eight bytes: the store's next opening shows whether they are there.
     StoreError, OSError
         Nothing was appended.
     """
@@ -178,7 +178,7 @@ def _plan(store: StoreFiles, job: StagedJob, offsets: Mapping[tuple[str, int], i
 
 @dataclass(frozen=True)
 class _Committing:
-    """A planned commit, and what it works on."""
+    """A planned commit, with its store, job and files."""
 
     store: StoreFiles
     job: StagedJob
@@ -189,14 +189,14 @@ class _Committing:
     rows: Prefetch[JobRows]
 
     def append(self) -> None:
-        """Write the journal, the job, and its eight bytes; where that fails, nothing stays."""
+        """Write the journal, the job, and its eight bytes; undo it all if that fails."""
         try:
             write_intent(self.directory, self.commit, self.steps)
             with Prefetch(self._runs()) as runs:
                 for run in runs:
                     self.tail.write(run.commit_log_offset, run.data)
             if not self.job.is_multi_dispatch:
-                self.rows.begin()  # the disk is what takes time now
+                self.rows.begin()  # now the disk takes the time
             self.tail.flush()
             self.tail.commit()
         except CommitInDoubtError:
@@ -206,14 +206,14 @@ class _Committing:
             raise
 
     def complete(self) -> None:
-        """Do all that follows the eight bytes."""
+        """Take all steps after the eight bytes."""
         self.tail.adopt(self.commit.store_timestamp)
         self.steps.run("dispatch", self._dispatch)
         self.steps.run("flush", self.store.flush)
         finish(self.store.root, self.directory, self.commit, self.steps)
 
     def note(self) -> None:
-        """Note at least that the job is in the log, for those who ask what was committed."""
+        """Record at least that the job is in the log, for queries of committed jobs."""
         try:
             Ledger(self.store.root).record(self.commit, self.steps)
         except (StoreError, OSError) as err:
@@ -265,9 +265,9 @@ class _Committing:
         )
 
     def _undo(self) -> None:
-        """Erase what was written; what cannot be erased is no part of the log, the journal stays.
+        """Erase what was written; if that fails, it is not part of the log, and the journal stays.
 
-        With it whoever opens the store next knows what to erase.
+        By the journal, the store's next opening knows what to erase.
         """
         try:
             self.tail.undo()
@@ -280,12 +280,12 @@ class _Committing:
 
 
 class Prefetch(Closing, Generic[T]):
-    """Items that a thread makes before they are asked for.
+    """Items that a thread makes before they are needed.
 
     Parameters
     ----------
     items
-        None is no item. Closed by `close`.
+        No item is None. Closed by `close`.
     """
 
     def __init__(self, items: Generator[T, None, None], most: int = 1) -> None:
@@ -294,7 +294,7 @@ class Prefetch(Closing, Generic[T]):
         self._coming: deque[Future[T | None]] = deque()
 
     def begin(self) -> None:
-        """Let the thread begin now, instead of when the first item is asked for."""
+        """Let the thread begin now, instead of when the first item is needed."""
         while len(self._coming) < self._most:
             self._submit()
 
@@ -348,7 +348,7 @@ def job_rows(job: StagedJob, commit: Commit, segment_bytes: int) -> Generator[Jo
 
 
 class _Grouped(DispatchRequests):
-    """Requests that lie queue by queue already, in the order of the log within each."""
+    """Requests that are grouped by queue already, in the order of the log within each."""
 
     def by_queue(self) -> Iterator[tuple[str, int, DispatchRequests]]:
         """Yield (topic, queue id, rows in order) of each queue."""
@@ -372,7 +372,7 @@ class _QueueNumbers:
 
 
 def _offsets(block: StagedBlock, position: int, segment_bytes: int) -> tuple[Int64s, int]:
-    """Return where in the log each record of a block begins, and where the next block goes."""
+    """Return the log offset of each record of a block, and that of the next block."""
     sizes = block.sizes.astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     runs, position = place(block.sizes, position, segment_bytes)

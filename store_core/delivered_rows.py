@@ -1,7 +1,7 @@
 """Turns records that wait for their time into the messages that are delivered.
 
 Source: RocketMQ ``ScheduleMessageService.messageTimeUp``, ``TimerMessageStore.convertMessage``
-(release 5.3.3): all but topic and queue stays, and the stored properties still have ``REAL_TOPIC``
+(release 5.3.3): only topic and queue change, and the stored properties still have ``REAL_TOPIC``
 and ``REAL_QID``.
 """
 
@@ -30,7 +30,7 @@ _NUMBERS = ("flag", "sys_flag", "born_timestamp", "reconsume_times")
 
 
 class DeliveredRows(NamedTuple):
-    """Messages to put, and which rows of the frames they are of."""
+    """Messages to put, and the rows of the frames that they come from."""
 
     batch: RecordBatch
     rows: Int64s
@@ -39,8 +39,8 @@ class DeliveredRows(NamedTuple):
 def delivered_rows(frames: RecordFrames) -> DeliveredRows:
     """Return the messages of records that are due.
 
-    Rows that RocketMQ passes over are left out: no record (``frames.ok`` is false), no real topic
-    or queue, or the half topic as the real one.
+    Rows that RocketMQ skips are left out: no record (``frames.ok`` is false), no real topic or
+    queue, or the half topic as the real one.
     """
     rows = np.flatnonzero(frames.ok)
     columns = MessageColumns(
@@ -69,7 +69,7 @@ def delivered_rows(frames: RecordFrames) -> DeliveredRows:
 
 
 def _queue_ids(texts: Array) -> tuple[Int64s, Bools]:
-    """Return the numbers, 0 for what is none, and which are some."""
+    """Return the queue ids, 0 for other texts, and which rows have one."""
     encoded = texts.dictionary_encode()
     numbers = [java_integer(text, 32) for text in encoded.dictionary.to_pylist()]
     code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -78,7 +78,7 @@ def _queue_ids(texts: Array) -> tuple[Int64s, Bools]:
 
 
 def _hosts(frames: RecordFrames, name: str) -> Array:
-    """Return hosts as raw bytes, 8 or 20 of each row."""
+    """Return hosts as raw bytes, 8 or 20 per row."""
     groups = frames.hosts(name)
     if len(groups) == 1:
         return _fixed(groups[0][1])

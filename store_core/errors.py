@@ -12,20 +12,20 @@ class StoreConfigError(StoreError, ValueError):
 
 
 class FilterSyntaxError(StoreConfigError):
-    """The text of a SQL filter is none that RocketMQ accepts.
+    """The SQL filter is not valid in RocketMQ's dialect.
 
     Parameters
     ----------
     reason
-        What was found and what was expected.
+        The mistake.
     expression
         The whole text.
     position
-        Where: characters before it.
+        Number of characters before the mistake.
     token
-        What stands there; empty at the end of the text.
+        The token there; empty at the end of the text.
     expected
-        What could stand there, or what to write in its place.
+        The tokens allowed there, or the text to write instead.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FilterEvaluationError(StoreError):
 
 
 class StoreNotFoundError(StoreError):
-    """The path does not exist or holds no RocketMQ store."""
+    """The path does not exist or is not a RocketMQ store."""
 
 
 class StorePathError(StoreError):
@@ -66,7 +66,7 @@ class StoreFormatError(StorePathError):
 
 
 class StoreKindError(StorePathError):
-    """The store keeps its log, queues or settings in a way that is not known here."""
+    """The store has its log, queues or settings in a form that is not supported here."""
 
 
 class CorruptRecordError(StoreError):
@@ -75,7 +75,7 @@ class CorruptRecordError(StoreError):
     Parameters
     ----------
     reason
-        What was found and what was expected.
+        The contradiction.
     path
         The file.
     position
@@ -95,21 +95,21 @@ class StoreReadError(StorePathError):
 
 
 class StorePermissionError(StoreReadError):
-    """A file of the store may not be read by this user; nothing is wrong with it."""
+    """The user may not read a file of the store; nothing is wrong with the file."""
 
 
 class FileVanishedError(StoreReadError):
-    """A file that was listed a moment ago is not there: whoever writes the store deleted it."""
+    """A file that was listed a moment ago is gone: the writer of the store deleted it."""
 
 
 class OffsetOutOfRangeError(StoreError):
-    """Asked-for offsets are not, or no longer, in the store."""
+    """The requested offsets are not, or no longer, in the store."""
 
 
 class StoreWriteError(StorePathError):
     """A file of the store cannot be created, written or flushed (disk full, permission, …).
 
-    What was in the store before is intact.
+    The store's earlier content is intact.
     """
 
 
@@ -118,24 +118,24 @@ class CommitInDoubtError(StoreWriteError):
 
 
 class StoreLockedError(StorePathError):
-    """Somebody else has the store open; the text says who, as far as is known."""
+    """Another process has the store open; the text says which, as far as is known."""
 
 
 class TransactionError(StoreError):
-    """A transaction could not be opened or ended; the text says what holds now."""
+    """A transaction could not be opened or ended; the text gives its present state."""
 
 
 class HAError(StoreError):
-    """Replication cannot go on; the text names the peer, says what was found, and what to do."""
+    """Replication cannot go on; the text names the peer, the cause and the remedy."""
 
 
 class LogDamageError(StoreError):
-    """Recovery would have to cut readable records off the log, and was not told to.
+    """Recovery would have to cut readable records off the log, without permission to do so.
 
     Parameters
     ----------
     reason
-        What is damaged, what lies after it, and what to do.
+        The damage, the records after it, and the remedy.
     path
         The damaged file.
     position
@@ -158,4 +158,4 @@ class StoreClosedError(StorePathError):
 
 
 class IgnoredInputWarning(UserWarning):
-    """RocketMQ stops reading a SQL filter before its text ends, and says nothing."""
+    """RocketMQ silently stops reading a SQL filter before its text ends."""

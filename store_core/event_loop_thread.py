@@ -1,4 +1,4 @@
-"""An asyncio event loop in a thread of its own, so that no socket waits in a caller's thread."""
+"""An asyncio event loop in its own thread, so that no caller's thread waits for a socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EventLoopThread:
     Parameters
     ----------
     name
-        Of the thread.
+        Name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,7 +33,7 @@ class EventLoopThread:
 
     @property
     def is_running(self) -> bool:
-        """It takes coroutines."""
+        """Whether it accepts coroutines."""
         return self._running_loop() is not None
 
     def start(self) -> None:
@@ -48,7 +48,7 @@ class EventLoopThread:
         self._thread.start()
 
     def shutdown(self) -> None:
-        """Cancel what runs, wait until it has ended, and end the thread."""
+        """Cancel running coroutines, wait until they have ended, and end the thread."""
         loop = self._running_loop()
         thread, self._thread = self._thread, None
         self._loop = None
@@ -82,7 +82,7 @@ class EventLoopThread:
         return True
 
     def _running_loop(self) -> asyncio.AbstractEventLoop | None:
-        """Return the loop, but not in a child: what wakes it there is the parent's, too."""
+        """Return the loop; None in a forked child, where waking it would wake the parent's."""
         return self._loop if self._process == os.getpid() else None
 
     @staticmethod

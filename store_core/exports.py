@@ -1,4 +1,4 @@
-"""How a package offers names of its modules, each loaded when it is first used."""
+"""Export names of a package's modules, each loaded on first use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every structure on disk and between master and slave, declared once, by the field.
+"""Every structure on disk and between master and slave, declared once, field by field.
 
 The scalar and the columnar codec of a structure both come from its one field list here;
-`store_core.database.rocksdb_layout` has what RocketMQ keeps in RocksDB.
+`store_core.database.rocksdb_layout` has the structures in RocksDB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _struct_code(code: str) -> str:
 
 
 class RecordLayout:
-    """Fields of a big-endian structure as a numpy dtype and as the equal ``struct.Struct``.
+    """Fields of a big-endian structure, as a numpy dtype and as an equal ``struct.Struct``.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class RecordLayout:
         self._at = {f: int(self.dtype.fields[f][1]) for f, _ in fields} if self.dtype.fields else {}
 
     def at(self, field: str) -> int:
-        """Byte position of a field inside the structure."""
+        """Return the byte position of a field inside the structure."""
         return self._at[field]
 
     def unpack(self, buf: Any, at: int = 0) -> Any:
@@ -58,7 +58,7 @@ class RecordLayout:
         return self.struct.pack(*self.row(**values))
 
     def table(self, buf: Any, at: int = 0, count: int = -1) -> npt.NDArray[np.void]:
-        """View ``count`` structures that lie densely from byte ``at`` on (zero copy)."""
+        """View ``count`` adjacent structures from byte ``at`` on (zero copy)."""
         return np.frombuffer(buf, self.dtype, count, at)
 
     def gather(
@@ -67,7 +67,7 @@ class RecordLayout:
         """Copy scattered structures out of ``data`` (contiguous bytes).
 
         The caller has checked ``0 <= starts`` and ``starts + size <= len(data)``.
-        An array of overlapping structures, one at every byte, is indexed: 6 ns a header, where an
+        It indexes an array of overlapping structures, one at every byte: 6 ns per header, where an
         index array of bytes takes 150 ns and ``struct`` 300 ns.
         """
         if len(starts) == 0:
@@ -83,12 +83,12 @@ def native(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(column.astype(column.dtype.newbyteorder("=")))
 
 
-# What the directories and files of a store are called, below its root.
+# Names of the directories and files of a store, below its root.
 #
 # Source: RocketMQ ``StorePathConfigHelper``, ``BrokerPathConfigHelper``, ``TimerMessageStore``,
 # ``CompactionStore`` (release 5.3.3), ``MessageRocksDBStorage`` (5.5.1).
 
-COMMIT_LOG_DIR = "commitlog"  # where storePathCommitLog names no other
+COMMIT_LOG_DIR = "commitlog"  # unless storePathCommitLog names another
 CONSUME_QUEUE_DIR = "consumequeue"
 CONSUME_QUEUE_EXT_DIR = "consumequeue_ext"
 ROCKSDB_CONSUME_QUEUE_DIR = "consumequeue_rocksdb"  # with useSeparateStorePathForRocksdbCQ
@@ -117,7 +117,7 @@ QUEUE_DIRS = (
 
 
 def wheel_snapshot(name: str) -> int | None:
-    """Return up to where in the timer log a snapshot of the wheel goes; None if it is none.
+    """Return the timer log position of a snapshot of the wheel; None for other names.
 
     Brokers with ``timerWheelSnapshotFlush=true`` write ``timerwheel.N`` instead of the wheel.
     """
@@ -186,7 +186,7 @@ LMQ_PREFIX = "%LMQ%"
 CRC32_PROPERTY_BYTES = 20
 """``__CRC32#`` + 0x01 + ten digits + 0x02: the reserved tail of the properties."""
 
-# What a walk along the log looks at: the first eight bytes of every record.
+# The first eight bytes of every record, which a walk along the log reads.
 RECORD_PREFIX = RecordLayout("record_prefix", [("total_size", "i4"), ("magic_code", "i4")])
 
 
@@ -235,7 +235,7 @@ PROPERTIES_LENGTH = RecordLayout("properties_length", [("value", "i2")])
 PROPERTIES_LENGTH_BYTES = PROPERTIES_LENGTH.size
 BLANK_RECORD_BYTES = RECORD_PREFIX.size
 MIN_RECORD_BYTES = HEADER_IPV4.size + 1 + PROPERTIES_LENGTH_BYTES
-"""Smallest record: IPv4 hosts, V1, nothing in body, topic and properties."""
+"""Smallest record: IPv4 hosts, V1, with empty body, topic and properties."""
 
 # One message inside the body of an inner batch, as a client encodes it.
 # Source: MessageDecoder.encodeMessage, decodeMessage.
@@ -252,7 +252,7 @@ INNER_ITEM = RecordLayout(
 
 
 def header_layout(sys_flag: int) -> RecordLayout:
-    """Return the header layout that a record's sys flag asks for."""
+    """Return the header layout for a record's sys flag."""
     return HEADERS[bool(sys_flag & BORNHOST_V6_FLAG), bool(sys_flag & STOREHOST_V6_FLAG)]
 
 
@@ -339,7 +339,7 @@ _MOST_NUMBER = 2**31 - 1  # slots and entries are counted in 32 bits
 
 
 def index_file_bytes(max_hash_slot_num: int, max_index_num: int) -> int:
-    """Length of an index file with these numbers of slots and entries."""
+    """Return the length of an index file with these numbers of slots and entries."""
     return (
         INDEX_HEADER.size + max_hash_slot_num * INDEX_SLOT.size + max_index_num * INDEX_ENTRY.size
     )
@@ -351,8 +351,8 @@ MOST_INDEX_FILE_BYTES = index_file_bytes(_MOST_NUMBER, _MOST_NUMBER)
 
 # The ``checkpoint`` file.
 #
-# Source: RocketMQ ``StoreCheckpoint`` (release 5.5.1; 5.3.3 leaves the last field as it is, 4.x
-# writes the first three only).
+# Source: RocketMQ ``StoreCheckpoint`` (release 5.5.1; 5.3.3 does not change the last field, 4.x
+# writes only the first three).
 
 CHECKPOINT = RecordLayout(
     "checkpoint",
@@ -387,7 +387,7 @@ TIMER_SLOT = RecordLayout(
     ],
 )
 TIMER_SLOTS_TOTAL = 7 * 24 * 3600
-"""Slots of the wheel, of which the file has twice as many, whatever the precision."""
+"""Slots of the wheel, whatever the precision; the file has twice as many."""
 TIMER_WHEEL_SLOTS = 2 * TIMER_SLOTS_TOTAL
 TIMER_BLANK_SLOTS = 60
 
@@ -395,7 +395,7 @@ TIMER_LOG_UNIT = RecordLayout(
     "timer_log_unit",
     [
         ("size", "i4"),  # 0   52
-        ("prev_pos", "i8"),  # 4   the unit before in the same slot; -1: there is none
+        ("prev_pos", "i8"),  # 4   the unit before in the same slot; -1 if none
         ("magic", "i4"),  # 12  bits below
         ("write_time", "i8"),  # 16  ms, whole steps: when it was appended
         ("delay", "i4"),  # 24  ms; the time of its slot is the sum
@@ -411,11 +411,11 @@ TIMER_MAGIC_DELETE = 4
 TIMER_MAGIC_BITS = 0xF
 """No unit has another bit in its ``magic``."""
 
-# What follows the last unit of a file; the rest of the file means nothing.
+# Follows the last unit of a file; the rest of the file means nothing.
 TIMER_LOG_BLANK = RecordLayout(
     "timer_log_blank",
     [
-        ("size", "i4"),  # 0   bytes that are left in the file
+        ("size", "i4"),  # 0   bytes left in the file
         ("zero", "i8"),  # 4
         ("magic", "i4"),  # 12
     ],
@@ -427,7 +427,7 @@ TIMER_CHECKPOINT = RecordLayout(
     [
         ("last_read_time_ms", "i8"),  # 0   slots before it are delivered
         ("last_timer_log_flush_pos", "i8"),  # 8
-        ("last_timer_queue_offset", "i8"),  # 16  next of rmq_sys_wheel_timer that is to be enqueued
+        ("last_timer_queue_offset", "i8"),  # 16  next of rmq_sys_wheel_timer to enqueue
         ("master_timer_queue_offset", "i8"),  # 24  the master's
         ("state_version", "i8"),  # 32  the data version
         ("timestamp", "i8"),  # 40
@@ -437,13 +437,13 @@ TIMER_CHECKPOINT = RecordLayout(
 TIMER_CHECKPOINT_FILE_BYTES = 4096
 
 
-# Layout of a DLedger log: the header before each record, the blank behind the last of a file.
+# Layout of a DLedger log: the header before each record, the blank after the last of a file.
 #
 # Source: ``DLedgerEntryCoder``, ``DLedgerMmapFileStore``, ``MmapFileList`` of DLedger 0.3.1.2,
 # which RocketMQ 4.9.7 and 5.3.3 bring along, and RocketMQ ``DLedgerCommitLog`` (5.3.3).
 
 # An entry is this header and a record of the commit log, whose own offset is that of its first
-# byte: ``pos`` and the size of the header.
+# byte: ``pos`` plus the size of the header.
 DLEDGER_ENTRY = RecordLayout(
     "dledger_entry",
     [
@@ -452,25 +452,25 @@ DLEDGER_ENTRY = RecordLayout(
         ("index", "i8"),  # 8   one more than that of the entry before
         ("term", "i8"),  # 16  of the leader that took the message; never less than before
         ("pos", "i8"),  # 24  physical offset of the entry
-        ("channel", "i4"),  # 32  nobody sets it
-        ("chain_crc", "u4"),  # 36  nobody sets it
-        ("body_crc", "u4"),  # 40  nobody sets it: the record's own CRCs protect it
+        ("channel", "i4"),  # 32  never set
+        ("chain_crc", "u4"),  # 36  never set
+        ("body_crc", "u4"),  # 40  never set: the record's own CRCs protect it
         ("body_size", "i4"),  # 44  bytes of the record
     ],
 )
 DLEDGER_MAGIC = 1
 
-# What follows the last entry of a file; the rest of the file is zero.
+# Follows the last entry of a file; the rest of the file is zero.
 DLEDGER_BLANK = RecordLayout(
     "dledger_blank",
     [
         ("magic", "i4"),  # 0   DLEDGER_BLANK_MAGIC
-        ("size", "i4"),  # 4   bytes that are left in the file, these included
+        ("size", "i4"),  # 4   bytes left in the file, including these
     ],
 )
 DLEDGER_BLANK_MAGIC = -1
 
-# One unit an entry, that of entry ``index`` at ``index * 32``, in files of 160 MiB.
+# One unit per entry, that of entry ``index`` at ``index * 32``, in files of 160 MiB.
 DLEDGER_INDEX_UNIT = RecordLayout(
     "dledger_index_unit",
     [
@@ -487,7 +487,7 @@ DLEDGER_INDEX_DIR = "index"
 DLEDGER_CHECKPOINT_FILE = "checkpoint"
 
 
-# What master and slave send each other: reports of offsets, frames of the commit log.
+# Data between master and slave: reports of offsets, frames of the commit log.
 #
 # There is no handshake. Source: RocketMQ ``DefaultHAClient``, ``DefaultHAConnection`` (release
 # 5.3.3; the same in 4.9.7).
@@ -498,17 +498,17 @@ REPORT = RecordLayout(
         ("max_offset", "i8"),  # 0  end of the slave's commit log
     ],
 )
-"""Slave to master. The first one on a connection also says where the transfer begins; 0: at the
+"""Slave to master. The first one on a connection also says where the transfer begins; if 0, at the
 beginning of the master's last segment."""
 
 TRANSFER_HEADER = RecordLayout(
     "transfer_header",
     [
         ("offset", "i8"),  # 0  physical offset of the first byte of the body
-        ("body_size", "i4"),  # 8  bytes of the commit log that follow; 0: a heartbeat
+        ("body_size", "i4"),  # 8  bytes of the commit log that follow; 0 in a heartbeat
     ],
 )
 """Master to slave."""
 
 MAX_BODY_BYTES = (4 << 20) - TRANSFER_HEADER.size
-"""A slave of RocketMQ reads into a buffer of 4 MiB, and takes whole frames only."""
+"""A slave of RocketMQ reads into a buffer of 4 MiB, and accepts only whole frames."""

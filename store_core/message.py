@@ -1,4 +1,4 @@
-"""A message as users see it, and how it comes out of a stored record."""
+"""A message as users see it, and its decoding from a stored record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Message:
     topic, body
         Name and content.
     tags, unique_key
-        Properties TAGS and UNIQ_KEY. When given they replace the property; empty removes it.
+        Properties TAGS and UNIQ_KEY. If given, they replace the property; empty removes it.
     keys
         Words of property KEYS, or the words in one string.
     properties
@@ -41,13 +41,13 @@ class Message:
     queue_id, flag, sys_flag, reconsume_times, prepared_transaction_offset
         As stored.
     born_timestamp, store_timestamp
-        Milliseconds since the epoch; 0 where not set.
+        Milliseconds since the epoch; 0 if not set.
     born_host, store_host
         ``ip:port``, IPv6 as ``[ip]:port``.
     queue_offset, commit_log_offset, store_size, body_crc, message_id, store
-        Given by the store.
+        Set by the store.
     properties_raw
-        The stored property bytes; None where the message does not come from a store.
+        The stored property bytes; None if the message does not come from a store.
     """
 
     def __init__(  # noqa: PLR0913 (one parameter a column)
@@ -142,7 +142,7 @@ class Message:
 def message_from_record(
     record: StoredRecord, store: str, *, max_decoded_bytes: int = MAX_DECODED_BYTES
 ) -> Message:
-    """Return a record as one message, its body inflated; an inner batch stays undivided.
+    """Return a record as one message with an inflated body, even if it is an inner batch.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def message_from_record(
 
 
 def stored_message(record: StoredRecord, store: str) -> Message:
-    """Return a record as one message, its body as it is stored."""
+    """Return a record as one message, its body as stored."""
     return Message(
         body=record.body,
         properties=string_to_properties(record.properties_raw),
@@ -186,7 +186,7 @@ def messages_from_record(
     Raises
     ------
     CorruptBodyError
-        The body cannot be inflated or taken apart.
+        The body cannot be inflated or unpacked.
     """
     properties = string_to_properties(record.properties_raw)
     columns = _record_columns(record, store)

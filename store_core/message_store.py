@@ -70,67 +70,67 @@ logger = logging.getLogger(__name__)
 _CLOSED = "the store is not open: load() and start() it first"
 _HOST_PORT_BYTES = 4
 NO_TRANSIENT_POOL = 2**31 - 1
-"""How many buffers remain of no transient store pool, as RocketMQ says it."""
+"""RocketMQ's number of remaining buffers if there is no transient store pool."""
 _FORKED = (
     "process {} has this store open, and this process is a fork of it: it has neither the store's "
     "lock nor its services. Put and read there, or read here with a StoreSnapshot"
 )
 _stores: weakref.WeakSet[MessageStore] = weakref.WeakSet()
-"""Those of this process, which a child that it forks must not use."""
+"""The stores of this process, which a forked child must not use."""
 
 
 def now_ms() -> int:
-    """Return the time of the machine, ms since the epoch."""
+    """Return the machine's time, ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 class MessageStore(StoreQueries, ShuttingDown):
     """Puts, dispatches, flushes, recovers, expires and reads, as a broker's store does.
 
-    ``load``, ``start``, then use it in any number of threads, then ``shutdown``; as a context
-    manager all three are done. A store that a broker has open is refused, and a broker refuses one
+    Call ``load`` and ``start``, use it in any number of threads, then call ``shutdown``; a context
+    manager does all three. A store that a broker has open is refused, and a broker refuses one
     that is open here. After ``shutdown`` puts are refused (``SERVICE_NOT_AVAILABLE``) and reads
     raise `StoreClosedError`; it may be loaded again. It belongs to the process that loaded it: in a
-    forked child all calls raise `StoreClosedError`, but ``shutdown``, which does nothing.
+    forked child all calls raise `StoreClosedError`, except ``shutdown``, which does nothing.
 
     Parameters
     ----------
     config
-        RocketMQ's settings. Sizes of files that are None are those of the files, else RocketMQ's
-        defaults.
+        RocketMQ's settings. File sizes that are None are those of the existing files, else
+        RocketMQ's defaults.
     store_host
-        ``ip:port`` of messages that have no host of their own; part of their message ids.
+        ``ip:port`` for messages without a host of their own; part of their message ids.
     clock
-        Returns ms since the epoch: store times, names of index files, age of files.
+        Returns ms since the epoch, for store times, names of index files and ages of files.
     environment
-        Disks and hours, for tests; its clock counts then. Default: those of the machine.
+        Disks and hours, for tests; its clock replaces ``clock``. Default: those of the machine.
     dispatchers
-        Called with the records of the log when the queues have them, before the index has; not
-        with those that `load` dispatches.
+        Called with records of the log after the queues have them, and before the index has them;
+        not with those that `load` dispatches.
     is_batch_topic
-        Whether a topic has batch queues; None: as ``config/topics.json`` says.
+        Returns whether a topic has batch queues; default: as ``config/topics.json`` says.
     filter_bitmaps
-        Gives the filter bitmaps of extension units (``enableConsumeQueueExt``); None: with
-        ``enableCalcFilterBitMap`` those of `consumer_filters`, else there are none.
+        Returns the filter bitmaps of extension units (``enableConsumeQueueExt``); default: those of
+        `consumer_filters` with ``enableCalcFilterBitMap``, else none.
     handle_schedule_message
-        Messages with a delay level (property DELAY above 0) go to ``SCHEDULE_TOPIC_XXXX`` until
-        they are due. False: whoever puts them has done so, as a broker in front of the store.
+        Send messages with a delay level (property DELAY above 0) to ``SCHEDULE_TOPIC_XXXX`` until
+        they are due. If False, the caller does so, such as a broker in front of the store.
     handle_timer_message
-        Messages that name the time of their delivery (``TIMER_DELAY_SEC``, ``TIMER_DELAY_MS``,
-        ``TIMER_DELIVER_MS``) go to ``rmq_sys_wheel_timer`` until they are due, or are refused where
-        ``timerWheelEnable`` is false. Without a `TimerMessageStore` nobody delivers them. False:
-        they are stored in their own topics, at once.
+        Send messages that name the time of their delivery (``TIMER_DELAY_SEC``, ``TIMER_DELAY_MS``,
+        ``TIMER_DELIVER_MS``) to ``rmq_sys_wheel_timer`` until they are due, or refuse them if
+        ``timerWheelEnable`` is false. Only a `TimerMessageStore` delivers them. If False, they are
+        stored directly in their own topics.
     is_awaited
-        Whether somebody waits for the next message of a queue (topic, queue id): then what
-        `put_message` and `put_messages` put there is dispatched at once, not with what follows.
-        None: nobody waits. Called with every put, it must return at once.
+        Returns whether a consumer waits for the next message of a queue (topic, queue id): then
+        messages of `put_message` and `put_messages` to it are dispatched immediately, not together
+        with later ones. Default: no consumer waits. Called with every put, it must not block.
 
     Attributes
     ----------
     config
-        From `load` on with the sizes of all files.
+        Includes the sizes of all files from `load` on.
     flags
-        What keeps the store from being written or read.
+        Conditions that keep the store from being written or read.
     open_blocks
         Keys of the transactions whose blocks are open in this process.
     """
@@ -169,28 +169,28 @@ class MessageStore(StoreQueries, ShuttingDown):
         _stores.add(self)
 
     def load(self, *, cut: bool = False, progress: Progress | None = None) -> LogRecovery:
-        """Take the lock, load the store, recover it, and return what that did.
+        """Lock, load and recover the store; return the result of recovery.
 
-        A second call does nothing, and returns the same.
+        A second call does nothing, and returns the same result.
 
         Parameters
         ----------
         cut
-            Cut off readable records that lie after a damaged one; a copy is kept. Those that were
-            neither flushed nor dispatched before a crash are cut off in any case, with a copy:
-            see ``loss`` and ``kept_at`` of what is returned.
+            Cut off readable records after a damaged one, and save a copy. Records that were neither
+            flushed nor dispatched before a crash are cut off in any case, with a copy: see ``loss``
+            and ``kept_at`` of the result.
         progress
-            Called with the bytes of the log that recovery has done, and all of them.
+            Called with the bytes of the log that recovery has done, and their total.
 
         Raises
         ------
         StoreLockedError
-            Somebody has it open.
+            Another process has it open.
         LogDamageError
-            A damaged record lies before others that were flushed or dispatched, and ``cut`` is not
+            A damaged record comes before others that were flushed or dispatched, and ``cut`` is not
             given.
         StoreFormatError, StoreConfigError
-            Files and configuration do not fit; a broker would not start either.
+            Files and configuration do not fit each other; a broker would not start either.
         StoreReadError, StoreWriteError
             A file cannot be read or written.
         """
@@ -214,16 +214,16 @@ class MessageStore(StoreQueries, ShuttingDown):
     def shutdown(self) -> None:
         """Stop cleanly: flush, dispatch, write the checkpoint, remove ``abort``, release the lock.
 
-        ``abort`` stays where something could not be flushed or dispatched: the next start recovers.
-        A second call does nothing.
+        ``abort`` stays if something could not be flushed or dispatched: then the next start
+        recovers. A second call does nothing.
 
         Raises
         ------
         StoreWriteError
-            Queues or index cannot be flushed. The store is closed all the same.
+            Queues or index cannot be flushed. The store is closed anyway.
         """
         with self._changing:
-            closing, self._open = self._open, None  # at first: a read that goes on must know
+            closing, self._open = self._open, None  # first, as a running read must notice it
             if closing is not None and not closing.shutdown():
                 root = self.config.store_path_root_dir
                 logger.warning("%s is not stopped cleanly: the next start recovers it", root)
@@ -232,12 +232,12 @@ class MessageStore(StoreQueries, ShuttingDown):
         """Stop, and delete log, queues, index, checkpoint, timer log and wheel, loaded or not.
 
         Configuration files stay, and with them the offsets of consumers, delay levels, timers and
-        transactions, which mean other messages in whatever is put next: delete those files too.
+        transactions, which would refer to wrong messages after new puts: delete those files too.
 
         Raises
         ------
         StoreLockedError
-            Somebody else has it open.
+            Another process has it open.
         StoreWriteError
             A file cannot be deleted; the call may be repeated.
         """
@@ -263,7 +263,7 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     def put_message(self, message: Message) -> PutMessageResult:
         """Put one message; see ``MessagePutter.put_message``."""
-        putter = self._putter or self.putter  # as a rule: spares a call
+        putter = self._putter or self.putter  # usually set: saves a call
         return putter.put_message(message)
 
     def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
@@ -277,8 +277,8 @@ class MessageStore(StoreQueries, ShuttingDown):
     def raw_put_message(self, message: Message) -> PutMessageResult:
         """Put one message to its own topic, whatever its delay level.
 
-        For services of a store: RocketMQ decides by the map of a message's properties, and stores
-        its property string, which still has what was taken out of the map.
+        For services of a store: RocketMQ decides by the map of a message's properties, but stores
+        its property string, which still has the properties that were removed from the map.
         """
         return self.putter.put_message(message, is_raw=True)
 
@@ -289,18 +289,18 @@ class MessageStore(StoreQueries, ShuttingDown):
     def transaction(
         self, message: Message, producer_group: str = "DEFAULT_PRODUCER"
     ) -> TransactionBlock:
-        """Return a context manager: what happens in its block, and the message, or neither.
+        """Return a context manager that delivers the message only if its block succeeds.
 
-        At its beginning the half message is put, which no consumer sees; at its end it is
-        committed, on an exception rolled back. If the process dies within, the transaction stays
-        open: a `TransactionalMessageService`, or a broker, asks the producer group for the answer.
+        On entry the half message is put, which no consumer sees; at the end it is committed, or
+        rolled back on an exception. If the process dies within, the transaction stays open: a
+        `TransactionalMessageService`, or a broker, asks the producer group for the answer.
 
         Parameters
         ----------
         message
-            Stays as it is. Without a UNIQ_KEY it gets one.
+            Not changed; a copy of it is put, with a new UNIQ_KEY if it has none.
         producer_group
-            Who is asked; where the message has no property PGROUP.
+            The group to ask, if the message has no property PGROUP.
 
         Raises
         ------
@@ -315,7 +315,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         )
 
     def new_unique_key(self) -> str:
-        """Return an id as a client gives it to a message."""
+        """Return a new id, as a client gives to a message."""
         with self._changing:
             if self._message_ids is None:
                 address = self._store_host[:-_HOST_PORT_BYTES]
@@ -325,12 +325,12 @@ class MessageStore(StoreQueries, ShuttingDown):
             return key
 
     def use_transactions(self, ends: TransactionEnds | None) -> None:
-        """Let somebody who knows the open transactions end those of blocks; None: nobody.
+        """Set the service that knows the open transactions and ends those of blocks, or None.
 
         Raises
         ------
         TransactionError
-            Somebody else does: two would end a transaction twice.
+            Another service is set: two would end a transaction twice.
         """
         with self._changing:
             if ends is not None and self._transaction_ends not in (None, ends):
@@ -338,35 +338,35 @@ class MessageStore(StoreQueries, ShuttingDown):
             self._transaction_ends = ends
 
     def use_timers(self, waiting_at: Callable[[int], int] | None) -> None:
-        """Let somebody say how many timer messages wait for a time (ms); None: nobody.
+        """Set the function that returns how many timer messages wait for a time (ms), or None.
 
-        Puts ask (``timerCongestNumEachSlot``).
+        Puts call it (``timerCongestNumEachSlot``).
         """
         if self._timer_rules is not None:
             self._timer_rules.waiting_at = waiting_at or nobody_waits
 
     def refuse_timers(self, reason: str) -> None:
-        """Refuse messages that name the time of their delivery; an empty reason takes them."""
+        """Refuse messages that name the time of their delivery; an empty reason accepts them."""
         if self._timer_rules is not None:
             self._timer_rules.refusal = reason
 
     def append_to_commit_log(self, offset: int, data: Buffer) -> None:
-        """Append bytes of a master's log as they are, to that of a slave; they are dispatched.
+        """Append unchanged bytes of a master's log to that of a slave, and dispatch them.
 
-        They may begin and end anywhere, also within a record: what is not whole waits for its
-        rest, and is cut off when the store is shut down before it comes.
+        They may begin and end anywhere, also within a record: an incomplete record waits for its
+        rest, and is cut off if the store is shut down before that.
 
         Parameters
         ----------
         offset
-            The end of the log; anywhere at the beginning of a segment while it is empty.
+            The end of the log, or the beginning of any segment while the log is empty.
         data
             Bytes that end within their segment.
 
         Raises
         ------
         ValueError
-            They do not lie there, or go past the end of their segment.
+            The offset is another one, or the bytes go past the end of their segment.
         StoreConfigError
             ``brokerRole`` is not SLAVE.
         StoreClosedError, StoreWriteError
@@ -383,7 +383,7 @@ class MessageStore(StoreQueries, ShuttingDown):
     def commit_log_data(self, offset: int, most: int) -> AbstractContextManager[Bytes | None]:
         """Lend readable bytes of the log from an offset on, up to ``most``, of one segment.
 
-        None where there are none: after the end, or in a segment that was deleted.
+        None if there are none: after the end, or in a segment that was deleted.
 
         Raises
         ------
@@ -393,15 +393,16 @@ class MessageStore(StoreQueries, ShuttingDown):
         return self._opened().log_data(offset, most)
 
     def use_replication(self, replication: Replication | None) -> None:
-        """Let somebody send the log to slaves; None: nobody.
+        """Set the service that sends the log to slaves, or None.
 
-        A ``SYNC_MASTER`` with ``inSyncReplicas`` above 1 answers puts when it says so; while there
-        is nobody with ``FLUSH_SLAVE_TIMEOUT``. It ends with `shutdown`.
+        A ``SYNC_MASTER`` with ``inSyncReplicas`` above 1 answers puts when the service confirms
+        them; without a service it answers ``FLUSH_SLAVE_TIMEOUT``. The setting ends with
+        `shutdown`.
 
         Raises
         ------
         HAError
-            Somebody else does.
+            Another service is set.
         StoreClosedError
             The store is not open.
         """
@@ -420,7 +421,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         max_msg_nums: int,
         message_filter: AnyFilter | MessageFilter | None = None,
     ) -> GetMessageResult:
-        """Pull messages of one queue; see ``StoreQueries.get_message``. Counted."""
+        """Pull messages of one queue, and count them; see ``StoreQueries.get_message``."""
         found = self._opened()
         stats, clock = found.stats, found.clock
         begin = clock()
@@ -440,20 +441,20 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     @property
     def clock(self) -> Callable[[], int]:
-        """Returns ms since the epoch, as store times have it."""
+        """Returns ms since the epoch, as for store times."""
         return self._environment.clock
 
     @property
     def consumer_filters(self) -> ConsumerFilterManager:
-        """The filters of consumer groups, as ``config/consumerFilter.json`` keeps them.
+        """The filters of consumer groups in ``config/consumerFilter.json``.
 
-        With ``enableConsumeQueueExt`` and ``enableCalcFilterBitMap`` dispatch notes of each message
-        which of them want it. A change is saved at once.
+        With ``enableConsumeQueueExt`` and ``enableCalcFilterBitMap`` dispatch records for each
+        message which of them it passes. A change is saved immediately.
 
         Raises
         ------
-        StoreFormatError
-            The file is not what a broker writes.
+        StoreClosedError
+            The store is not open.
         """
         self._opened()
         known = self._consumer_filters
@@ -464,27 +465,27 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     @property
     def min_phy_offset(self) -> int:
-        """First byte of the log; -1 when it is empty."""
+        """Offset of the first byte of the log; -1 if it is empty."""
         return self._opened().files.segments.min_offset
 
     @property
     def flushed_where(self) -> int:
-        """The log is forced to the disk up to this offset."""
+        """Offset up to which the log is forced to the disk."""
         return self._opened().files.segments.flushed_where
 
     @property
     def max_phy_offset(self) -> int:
-        """End of the readable log, exclusive; 0 when it is empty."""
+        """End of the readable log, exclusive; 0 if it is empty."""
         return self._opened().files.segments.max_offset
 
     @property
     def recovered_end(self) -> int:
-        """End of the log as `load` found or left it: what is behind was appended since."""
+        """End of the log after `load`: all bytes after it were appended since."""
         return self._opened().files.recovery.log_end
 
     @property
     def replicable_offset(self) -> int:
-        """End of what slaves may have: without a blank record that nothing follows."""
+        """End of the bytes that slaves may have: without a blank record at the end."""
         return self._opened().replicable_offset
 
     @property
@@ -494,12 +495,12 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     @property
     def lock_time_ms(self) -> int:
-        """For how long an append has been going on; 0 while there is none."""
+        """How long (ms) an append has been running; 0 while there is none."""
         return self._opened().lock_time_ms
 
     @property
     def remain_transient_store_buffer_nums(self) -> int:
-        """Buffers of the transient store pool that nobody has; 2^31 - 1 where there is no pool."""
+        """Free buffers of the transient store pool; 2^31 - 1 without a pool."""
         pool = self.services.pool
         return NO_TRANSIENT_POOL if pool is None else pool.available
 
@@ -513,7 +514,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         return self._opened().runtime_info()
 
     def flush(self) -> int:
-        """Force all that was appended before the call to the disk; return up to where it is there.
+        """Force all bytes appended before the call to the disk; return the flushed offset.
 
         Raises
         ------
@@ -523,13 +524,13 @@ class MessageStore(StoreQueries, ShuttingDown):
         return self._opened().flush_log()
 
     def dispatch_soon(self) -> None:
-        """Have what was put dispatched at once, not with what follows; returns before it is."""
+        """Dispatch messages now, not together with later ones; does not wait for it."""
         reput = self.services.reput
         if reput.behind_bytes:
             reput.wakeup()
 
     def wait_for_dispatch(self, timeout_s: float = 60.0) -> bool:
-        """Wait until all that was put before is in queues and index; False after the time.
+        """Wait until all messages put before are in queues and index; False after the timeout.
 
         Raises
         ------
@@ -540,14 +541,14 @@ class MessageStore(StoreQueries, ShuttingDown):
         return self._opened().wait_for_dispatch(timeout_s)
 
     def wait_for_queues(self, timeout_s: float = 1.0) -> bool:
-        """Wait until the queues have all that was acknowledged before; False after the time."""
+        """Wait until all messages acknowledged before are in queues; False after the timeout."""
         return self._opened().wait_for_queues(timeout_s)
 
     def delete_topic(self, topic: str) -> bool:
         """Delete the queues of a topic, as ``deleteTopics``; return whether it had any.
 
         A message that is put to it later is the first of its queue again. The records stay in the
-        log until their segments expire; keys still find them. Puts wait meanwhile.
+        log, and can be found by key, until their segments expire. Puts wait meanwhile.
 
         Raises
         ------
@@ -557,15 +558,15 @@ class MessageStore(StoreQueries, ShuttingDown):
         return self._opened().delete_topic(topic)
 
     def rebuild_index(self, progress: Progress | None = None) -> None:
-        """Delete the index and make it anew from the log, before returning.
+        """Delete the index and rebuild it from the log, before returning.
 
         The store may be in use: queries by key read the log meanwhile. A kill leaves part of the
-        index, which the next load completes; a broker that loads it instead does not.
+        index, which the next `load` completes, but a broker does not.
 
         Parameters
         ----------
         progress
-            Called with the bytes of the log that are done, and all of them.
+            Called with the bytes of the log that are done, and their total.
 
         Raises
         ------
@@ -583,20 +584,20 @@ class MessageStore(StoreQueries, ShuttingDown):
         accept_lost: bool = False,
         progress: Progress | None = None,
     ) -> RebuiltQueues:
-        """Make all queues anew from the log; see ``rebuild_queues_in_place``.
+        """Rebuild all queues from the log; see ``rebuild_queues_in_place``.
 
         The store is shut down for that, and opened again as it was; meanwhile puts are refused and
-        reads raise `StoreClosedError`. Whoever replicates it goes on afterwards, with connections
-        that slaves make anew. A kill leaves the old queues or the new ones.
+        reads raise `StoreClosedError`. Replication goes on afterwards, with new connections from
+        slaves. A kill leaves the old queues or the new ones.
 
         Parameters
         ----------
         accept_moved
-            Go on where messages get other queue offsets, as after damage in the log.
+            Go on if messages get other queue offsets, as after damage in the log.
         accept_lost
-            Go on where queues lose messages that the log has.
+            Go on if queues lose messages that the log has.
         progress
-            Called with the bytes of the log that are done, and all of them.
+            Called with the bytes of the log that are done, and their total.
 
         Raises
         ------
@@ -604,7 +605,7 @@ class MessageStore(StoreQueries, ShuttingDown):
             Messages would move, or be lost to consumers. The old queues are in place, the store is
             open again.
         StoreLockedError
-            A broker has opened the store in the short time in which it was not locked.
+            A broker opened the store in the short time in which it was not locked.
         StoreWriteError
             A file cannot be written; the old queues are in place.
         """
@@ -625,20 +626,20 @@ class MessageStore(StoreQueries, ShuttingDown):
         """Cut the log where a record ends, with its queues and index; see ``cut_log``.
 
         The store is shut down for that, and opened again as it was; meanwhile puts are refused and
-        reads raise `StoreClosedError`. Whoever replicates it goes on afterwards, with connections
-        that slaves make anew. After a kill the next load completes it.
+        reads raise `StoreClosedError`. Replication goes on afterwards, with new connections from
+        slaves. After a kill the next `load` completes it.
 
         Returns
         -------
         str
-            The directory with a copy of what was cut off.
+            The directory with a copy of the part that was cut off.
 
         Raises
         ------
         OffsetOutOfRangeError
             Nothing would be left, or the log ends before.
         StoreLockedError
-            A broker has opened the store in the short time in which it was not locked.
+            A broker opened the store in the short time in which it was not locked.
         StoreWriteError
             A file cannot be written.
         """
@@ -650,7 +651,7 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     @contextmanager
     def _shut_meanwhile(self) -> Iterator[None]:
-        """Shut the store down, and in the end open it again as it was."""
+        """Shut the store down for a block, and then open it again as it was."""
         with self._changing:
             is_loaded = self._open is not None
             is_started = self._open is not None and self._open.is_started
@@ -671,7 +672,7 @@ class MessageStore(StoreQueries, ShuttingDown):
                     self.start()
 
     def _go_on_with(self, replication: Replication) -> None:
-        """Let replication go on, or end where the store could not be opened again."""
+        """Let replication go on, or end it if the store could not be opened again."""
         if self._open is None:
             replication.store_closed()
         else:
@@ -695,7 +696,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         save_consumer_filters(root, filters, partial(steps.replace_file, "consumer filters"))
 
     def _bitmaps(self) -> FilterBitmapsOf | None:
-        """Return what gives the filter bitmaps in this run of the store."""
+        """Return the function that gives the filter bitmaps in this run of the store."""
         self._consumer_filters = None
         if self._filter_bitmaps is not None or not self.config.enable_calc_filter_bit_map:
             return self._filter_bitmaps
@@ -705,7 +706,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         return FilterBitmaps(self._consumer_filters)
 
     def _load(self, cut: bool, progress: Progress | None) -> OpenStore:
-        # Half of all modules: programs that name a store, or its clock, need none of them.
+        # They load half of all modules: programs that only name a store need none of these.
         from store_core.recovery.store_files import OpenOptions, open_store_files  # noqa: PLC0415
         from store_core.services.open_store import OpenStore  # noqa: PLC0415
 
@@ -739,9 +740,9 @@ class MessageStore(StoreQueries, ShuttingDown):
         return found
 
     def _leave_to_parent(self, parent: int) -> None:
-        """Close nothing and write nothing: all belongs to the process that forked this one.
+        """Close and write nothing: everything belongs to the process that forked this one.
 
-        Its threads are not here, and whatever they had locked stays locked.
+        Its threads do not exist here, and their locks stay locked.
         """
         self._changing = threading.RLock()
         if self._open is not None:
@@ -754,7 +755,7 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     @contextmanager
     def _reading(self, *, whole: bool = False) -> Iterator[PinnedStore]:
-        """Read, and raise when the store was closed meanwhile: what was found may lack files."""
+        """Read, and raise if the store was closed meanwhile: results may then be incomplete."""
         found = self._opened()
         if not found.flags.is_readable:
             raise StoreClosedError("was made not readable", found.config.store_path_root_dir)
@@ -765,7 +766,7 @@ class MessageStore(StoreQueries, ShuttingDown):
 
     @property
     def putter(self) -> MessagePutter:
-        """Puts messages; that of a closed store refuses them."""
+        """Puts messages; refuses them after `shutdown`."""
         if self._putter is None:
             raise self._closed()
         return self._putter

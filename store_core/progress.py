@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Callable
 
 Progress = Callable[[int, int], None]
-"""Called with what is done and the total; the unit is that of whoever calls it."""
+"""Called with the amount done and the total, in a unit that the work chooses."""
 StageProgress = Callable[[str, int, int], None]
-"""Called with the stage of the work, what of it is done, and the total."""
+"""Called with the stage of the work, the amount of it done, and its total."""

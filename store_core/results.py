@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GetMessageStatus(Enum):
-    """What ``get_message`` found. Source: RocketMQ ``GetMessageStatus`` (release 5.3.3)."""
+    """Outcome of ``get_message``. Source: RocketMQ ``GetMessageStatus`` (release 5.3.3)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -37,18 +37,18 @@ class GetMessageResult:
     Parameters
     ----------
     status
-        What was found.
+        The outcome.
     next_begin_offset
-        Queue offset to ask for next.
+        Queue offset for the next request.
     min_offset, max_offset
-        Queue offsets of the queue; max is exclusive.
+        Bounds of the queue's offsets; max is exclusive.
     messages
         In queue order.
     buffer_total_size
-        Bytes of the found records.
+        Bytes of the messages' records.
     suggest_pulling_from_slave
-        More of the log follows what was looked at than is taken to be in memory: a slave can read
-        it from its disk as well as this store.
+        More of the log follows the inspected records than is assumed to be in memory: a slave can
+        read them from its disk as well as this store.
     """
 
     status: GetMessageStatus
@@ -80,7 +80,7 @@ class QueryMessageResult:
 
 
 class PutMessageStatus(Enum):
-    """What became of a put. Source: RocketMQ ``PutMessageStatus`` (release 5.3.3)."""
+    """Outcome of a put. Source: RocketMQ ``PutMessageStatus`` (release 5.3.3)."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -101,7 +101,7 @@ class PutMessageStatus(Enum):
 
 
 class AppendMessageStatus(Enum):
-    """What the commit log said. Source: RocketMQ ``AppendMessageStatus`` (release 5.3.3)."""
+    """Outcome of an append to the log. Source: RocketMQ ``AppendMessageStatus`` (release 5.3.3)."""
 
     PUT_OK = "PUT_OK"
     END_OF_FILE = "END_OF_FILE"
@@ -112,22 +112,22 @@ class AppendMessageStatus(Enum):
 
 
 class AppendMessageResult(NamedTuple):
-    """Where a message, or a batch of messages, was appended. A tuple: it is made at every put.
+    """Where a message, or a batch, was appended. A tuple, as every put makes one.
 
     Parameters
     ----------
     status
         PUT_OK, or why nothing was appended.
     commit_log_offset
-        Of the first record.
+        Offset of the first record.
     store_size
         Bytes of all records.
     queue_offset
-        Of the first message in its queue; 0 for prepared and rollback messages.
+        Queue offset of the first message; 0 for prepared and rollback messages.
     store_timestamp
         Ms since the epoch.
     message_num
-        Queue offsets that were used.
+        Number of queue offsets used.
     places
         Store host and commit log offset of each record.
     """
@@ -152,11 +152,11 @@ class PutMessageResult(NamedTuple):
     Parameters
     ----------
     status
-        PUT_OK; another flush or slave status: appended, but not yet as safe as was asked for.
+        PUT_OK; a flush or slave status: appended, but not yet as safe as configured; else refused.
     append_result
-        None where the message was refused before.
+        None if the message was refused before.
     reason
-        Why it was refused and what to do; empty where it was not.
+        Why it was refused and what to do; empty if it was not.
     """
 
     status: PutMessageStatus
@@ -165,7 +165,7 @@ class PutMessageResult(NamedTuple):
 
     @property
     def is_appended(self) -> bool:
-        """The message is in the log, whatever flushing said."""
+        """Whether the message is in the log, flushed or not."""
         result = self.append_result
         return result is not None and result.status is AppendMessageStatus.PUT_OK
 
@@ -177,16 +177,16 @@ class AppendBatchResult:
     Parameters
     ----------
     status
-        PUT_OK, or what stopped it.
+        PUT_OK, or why it stopped.
     rows
-        Rows that were appended: all, none when a row was refused, or those before the segment
-        that could not be written.
+        Number of appended rows: all, none if a row was refused, or those before the segment that
+        could not be written.
     commit_log_offsets, queue_offsets
-        One number an appended row.
+        One number per appended row.
     row
-        The first refused row; -1 where none was.
+        The first refused row; -1 if none was.
     reason
-        Why it was refused or stopped and what to do; empty where it was not.
+        Why it was refused or stopped and what to do; empty if it was not.
     """
 
     status: PutMessageStatus

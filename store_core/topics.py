@@ -24,7 +24,7 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DATABASE_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 DATABASE_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
-"""Of brokers of 5.4 and later with ``transRocksDBEnable`` that no longer write the topics above."""
+"""Topics of brokers from 5.4 on with ``transRocksDBEnable``, instead of the two above."""
 HALF_TOPICS = (HALF_TOPIC, DATABASE_HALF_TOPIC)
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -38,7 +38,7 @@ REAL_QUEUE_ID = "REAL_QID"
 PRODUCER_GROUP = "PGROUP"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 HALF_PLACE = "TRANS_OFFSET"
-"""Of a message of `DATABASE_OP_TOPIC`: where the half message that it ends starts in the log."""
+"""In a message of `DATABASE_OP_TOPIC`: log offset of the half message that it ends."""
 DELAY_LEVEL = "DELAY"
 TIMER_OUT_MS = PROPERTY_TIMER_OUT_MS
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -80,8 +80,8 @@ def topic_kind(topic: str, config: TopicConfig | None = None) -> str:
     Parameters
     ----------
     config
-        Its settings, if known: the topics named after the cluster and the broker can be told
-        only by the permission to inherit, which a broker gives to its own templates alone.
+        Its settings, if known: topics named after the cluster and the broker are recognized only
+        by the permission to inherit, which a broker gives only to its own templates.
     """
     for prefix, kind in _PREFIXES.items():
         if topic.startswith(prefix):
@@ -99,7 +99,7 @@ def property_of(properties: Any, name: str) -> Any:
 
 
 def numbers_of(texts: Any, absent: int = -1) -> npt.NDArray[np.int64]:
-    """Return the numbers that texts spell; ``absent`` for nulls and for what is no number.
+    """Parse texts as numbers; ``absent`` for nulls and other texts.
 
     Only digits count: nothing that a broker writes here has a sign.
     """

@@ -1,6 +1,6 @@
 """The records of a transaction: half message, copy for another check, commit, op, discarded copy.
 
-Values only: one message at a time, and in columns. Source: RocketMQ ``TransactionalMessageBridge``,
+Only values, of single messages and in columns. Source: RocketMQ ``TransactionalMessageBridge``,
 ``EndTransactionProcessor.endMessageTransaction``, ``DefaultTransactionalMessageCheckListener``,
 ``TransactionalMessageServiceImpl.getOpMessage`` (releases 5.3.3 and 4.9.7).
 """
@@ -60,17 +60,17 @@ _RELEASE_4 = 4
 _WAIT = "WAIT"
 _QUEUE_ID_BITS = 32
 _OFFSET_BITS = 64
-# Each is followed by a comma; one alone, as brokers up to 5.0 write it, is not.
+# Each offset is followed by a comma; a single one, as brokers up to 5.0 write it, is not.
 _OP_OFFSET = re.compile(rb"(?:^|(?<=,))[0-9]{1,18}(?=,|$)")
 _ONLY_DIGITS = r"^[0-9]{1,18}$"
 _MAX_QUEUE_ID = 2**31 - 1
 _OP_PROPERTIES = f"{_WAIT}\1true\2{PROPERTY_TAGS}\1{REMOVE_TAG}"
-"""The map is that of a new message, with 16 slots: always in this order."""
+"""In the order of a new message's map, which has 16 slots."""
 _REMOVED_BY_COMMIT = (REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED)
 
 
 class TransactionState(Enum):
-    """What a producer says of its transaction; names are those of ``LocalTransactionState``."""
+    """A producer's answer about its transaction; names are those of ``LocalTransactionState``."""
 
     COMMIT_MESSAGE = "commit"
     ROLLBACK_MESSAGE = "rollback"
@@ -78,7 +78,7 @@ class TransactionState(Enum):
 
     @property
     def sys_flag(self) -> int:
-        """What the answer is on the wire (``commitOrRollback``)."""
+        """The answer as it is sent (``commitOrRollback``)."""
         return _SYS_FLAGS[self]
 
 
@@ -90,20 +90,20 @@ _SYS_FLAGS = {
 
 
 class HalfFacts(NamedTuple):
-    """What the properties of a half message say of its transaction.
+    """Facts about a transaction in the properties of its half message.
 
     Attributes
     ----------
     transaction_id
-        Property UNIQ_KEY, by which copies of one half message are known; None without one.
+        Property UNIQ_KEY, which identifies the copies of one half message; None without one.
     topic, queue_id
-        Where a commit goes; None where that is not said, or the queue is none.
+        Destination of a commit; None if it is not given, or the queue id is not valid.
     check_times
-        Checks so far; -1 where the counter is no number, as RocketMQ takes it.
+        Checks so far; -1 if the counter is not a number, as in RocketMQ, None if it is absent.
     immunity_s
-        ``CHECK_IMMUNITY_TIME_IN_SECONDS``; -1 where it is no number, None where it is absent.
+        ``CHECK_IMMUNITY_TIME_IN_SECONDS``; -1 if it is not a number, None if it is absent.
     prepared_queue_offset
-        Queue offset of the first copy, of a copy that was made while immune; else None.
+        Queue offset of the first copy, in a copy that was made while immune; else None.
     """
 
     transaction_id: str | None
@@ -116,7 +116,7 @@ class HalfFacts(NamedTuple):
 
 
 def half_facts(properties: Mapping[str, str]) -> HalfFacts:
-    """Return what the properties of a half message say."""
+    """Read the facts from the properties of a half message."""
 
     def number(name: str, bits: int) -> int | None:
         text = properties.get(name)
@@ -138,7 +138,7 @@ def half_facts(properties: Mapping[str, str]) -> HalfFacts:
 
 
 def half_message(message: Message, release: int = 5) -> Message:
-    """Return what is stored of a message that opens a transaction.
+    """Return the half message that is stored for a message that opens a transaction.
 
     Source: ``TransactionalMessageBridge.parseHalfMessageInner``.
 
@@ -166,13 +166,13 @@ def half_message(message: Message, release: int = 5) -> Message:
 def checked_half(half: Message, check_times: int | None) -> Message:
     """Return the copy of a half message that is stored before its producer is asked.
 
-    Source: ``TransactionalMessageBridge.renewHalfMessageInner``; that one loses ``flag``, so that
-    a commit has it no more. Here the copy keeps it.
+    Source: ``TransactionalMessageBridge.renewHalfMessageInner``; its copy loses ``flag``, and so
+    does the commit. This copy keeps it.
 
     Parameters
     ----------
     check_times
-        The counter of the copy; None: as it was.
+        The counter of the copy; unchanged if None.
     """
     return _stored(half, properties_raw=_renewed(half, check_times, {}))
 
@@ -199,13 +199,13 @@ def discarded_half(half: Message) -> Message:
 def commit_message(half: Message) -> Message:
     """Return the message that consumers get, as its record is stored.
 
-    Its properties are those of the half message, byte for byte: RocketMQ makes the string before
-    it takes REAL_TOPIC, REAL_QID and TRAN_MSG out of the map.
+    Its properties are those of the half message, byte for byte: RocketMQ encodes the string before
+    it removes REAL_TOPIC, REAL_QID and TRAN_MSG from the map.
 
     Raises
     ------
     ValueError
-        The half message does not say where it is to go.
+        The half message has no valid destination.
     """
     facts = half_facts(string_to_properties(half.properties_raw or b""))
     if not facts.topic or facts.queue_id is None:
@@ -231,14 +231,14 @@ def is_delayed(properties: Mapping[str, str]) -> bool:
 def delayed_properties(half: Message) -> dict[str, str]:
     """Return the properties of a commit that goes to a delay level, before it is sent there.
 
-    The hook writes the string anew, of the map that was trimmed.
+    The hook encodes the string again, from the map without the removed properties.
     """
     properties = string_to_properties(half.properties_raw or b"")
     return {name: v for name, v in properties.items() if name not in _REMOVED_BY_COMMIT}
 
 
 def op_message(body: bytes, queue_id: int, now_ms: int, release: int = 5) -> Message:
-    """Return the message that says which half messages are done; its hosts are the store's.
+    """Return the message that marks half messages as done; its hosts are the store's.
 
     Source: ``TransactionalMessageBridge.makeOpMessageInner``.
     """
@@ -259,7 +259,7 @@ def op_bodies(
     Parameters
     ----------
     release
-        5, or 4: one offset a message, without a comma.
+        5, or 4: one offset per message, without a comma.
     """
     queue_offsets = np.asarray(queue_offsets, np.int64)
     if release == _RELEASE_4:
@@ -267,7 +267,7 @@ def op_bodies(
         return texts.to_pylist(), np.ones(len(queue_offsets), np.int64)
     texts = queue_offsets.astype("U20")
     # Of the offsets 7, 42, 1000 with their commas ends = [2, 5, 10]. With max_size 4, the first
-    # body stops at the first end of 4 or more: "7,42,". The next wants 5 + 4: "1000,".
+    # body stops at the first end of 4 or more: "7,42,". The next stops at 5 + 4 or more: "1000,".
     ends = np.cumsum(np.char.str_len(texts) + 1)
     bodies, counts, first = [], [], 0
     while first < len(texts):
@@ -280,13 +280,13 @@ def op_bodies(
 
 
 def op_offsets(body: bytes) -> list[int]:
-    """Return the half queue offsets that an op message ends; texts that are none are left out."""
+    """Return the half queue offsets that an op message ends; other texts are ignored."""
     return [int(word) for word in _OP_OFFSET.findall(body)]
 
 
 def named_offsets(bodies: Any) -> tuple[Int64s, Int64s]:
-    """Return the same of a column of bodies: row and half queue offset of each name, in order."""
-    # Of ["7,8,", "x,9"] the words are 7 8 "" x 9, of rows 0 0 0 1 1; digits alone are kept.
+    """Return row and half queue offset of each offset in a column of bodies, in order."""
+    # In ["7,8,", "x,9"] the words are 7 8 "" x 9, of rows 0 0 0 1 1; only digits remain.
     words = pc.split_pattern(bodies, OP_SEPARATOR)
     row = pc.list_parent_indices(words)
     flat = pc.list_flatten(words)
@@ -298,7 +298,7 @@ def named_offsets(bodies: Any) -> tuple[Int64s, Int64s]:
 def commit_batch(columns: MessageColumns) -> Any:
     """Return the commits of half messages as ``append_batch`` takes them; see `commit_message`.
 
-    Rows that do not say where they are to go have a null topic, which a put refuses.
+    Rows without a valid destination have a null topic, which a put refuses.
     """
     frames = columns.frames
     queue_id = numbers_of(columns.property_values(REAL_QUEUE_ID))
@@ -324,17 +324,17 @@ def commit_batch(columns: MessageColumns) -> Any:
 
 
 def transaction_keys(columns: MessageColumns) -> Any:
-    """Return by what the copies of one half message are known: UNIQ_KEY and time of birth.
+    """Return keys that identify the copies of one half message: time of birth and UNIQ_KEY.
 
-    Null without a UNIQ_KEY: nothing joins the copies. The time of birth is there because producers
-    may give a key twice; copies keep it.
+    Null without a UNIQ_KEY: nothing connects the copies. The time of birth, which copies keep, is
+    included because producers may give a key twice.
     """
     born = pa.array(columns.frames.column("born_timestamp")).cast(pa.string())
     return pc.binary_join_element_wise(born, columns.property_values(PROPERTY_UNIQ_KEY), ":")
 
 
 def transaction_key(half: Message) -> str | None:
-    """Return the same of one half message."""
+    """Return the key of one half message, as in `transaction_keys`."""
     key = half.unique_key
     return None if key is None else f"{half.born_timestamp}:{key}"
 
@@ -354,7 +354,7 @@ def op_batch(bodies: list[bytes], queue_id: int, now_ms: int, release: int = 5) 
 
 
 def _raw_hosts(frames: RecordFrames, field: str) -> Any:
-    """Return hosts as they are stored: 8 or 20 bytes a row."""
+    """Return hosts as stored: 8 or 20 bytes per row."""
     groups = frames.hosts(field)
     parts = [
         pa.array(raw.view(f"V{raw.shape[1]}")[:, 0].tolist(), pa.binary()) for _, raw in groups
@@ -376,7 +376,7 @@ def _renewed(half: Message, check_times: int | None, added: Mapping[str, str]) -
     if check_times is not None:
         properties[CHECK_TIMES] = str(check_times)
     properties.update(added)
-    # Whoever wrote the half message closed its properties or not: the copy is like it.
+    # The properties of a half message may end with a separator or not: its copy does the same.
     is_closed = raw.endswith(bytes([PROPERTY_SEPARATOR]))
     return hash_map_string(properties, as_release_4=not is_closed)
 

@@ -19,7 +19,7 @@ class _Service(Protocol):
 
 
 class Closing:
-    """Is open already, and closed at the end of its block: files, maps and snapshots."""
+    """An object that is open already, and is closed at the end of its block."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class Closing:
 
 
 class ShuttingDown:
-    """Starts with its block, threads and all, and is shut down at the end of it."""
+    """A service that starts with its block, and is shut down at the end of it."""
 
     __slots__ = ()
 
