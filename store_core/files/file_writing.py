@@ -55,7 +55,7 @@ def write_error(err: OSError, path: str) -> StoreWriteError:
 def is_nothing_lost(err: OSError) -> bool:
     """Return whether forcing a file failed before it began, because it could not be opened.
 
-    After any other failure a second try proves nothing: Linux takes the pages for clean.
+    After any other failure a second try proves nothing: Linux marks the pages as clean.
     """
     return err.errno in _NOT_OPENED
 
@@ -155,8 +155,8 @@ def make_directory(path: str) -> None:
 def make_unforced_directory(path: str) -> list[str]:
     """Make a directory and its parents; return those that have a new name in them, topmost first.
 
-    A caller that makes many forces all names at the end (`flush_directory`): forced in between,
-    each takes as long as all of them.
+    A caller that makes many forces all names at the end (`flush_directory`): forcing one in between
+    takes as long as all of them.
     """
     missing = []
     while not _is_directory(path):
@@ -262,7 +262,7 @@ def write_all(fd: int, at: int, view: memoryview) -> None:
 
 
 def fill_with_zeros(fd: int, file_size: int, sync_bytes: int | None) -> None:
-    """Fill the file with zeros, forcing every ``sync_bytes`` to the disk, or none if None."""
+    """Fill the file with zeros; force them every ``sync_bytes``, not at all if None."""
     done = synced = 0
     while done < file_size:
         zeros = memoryview(_ZEROS)[: file_size - done]

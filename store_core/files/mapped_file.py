@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 OS_PAGE_BYTES = 4096
 _MOST_IN_MEMORY_BYTES = 16 << 10  # larger writes are worth the system call
 _WINDOW_BYTES = 4 << 20
-_ZEROS = memoryview(bytes(256 << 10))  # at most so much too much is forced to the disk
+_ZEROS = memoryview(bytes(256 << 10))  # at most so many extra bytes are forced to the disk
 HEAD_BYTES = 8
 """First bytes of a record, written last: they are zeros until the rest is there."""
 _NOT_SUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
@@ -159,7 +159,7 @@ class WritableMap(RefCountedMap):
             raise write_error(err, self.path) from err
 
     def _fill_with_zeros(self, sync_bytes: int | None) -> None:
-        """Fill the file with zeros, forcing every ``sync_bytes`` to the disk, or none if None."""
+        """Fill the file with zeros; force them every ``sync_bytes``, not at all if None."""
         try:
             fill_with_zeros(self.descriptor(), self.file_size, sync_bytes)
         except OSError as err:
@@ -401,7 +401,7 @@ class MappedFile(WritableMap):
         Raises
         ------
         StoreWriteError
-            It failed, now or before: Linux takes pages that it failed to write for clean, so a
+            It failed, now or before: Linux marks pages that it failed to write as clean, so a
             second try could succeed and mean nothing. Only opening the file again helps.
         """
         stop = self.committed_position
@@ -444,8 +444,8 @@ class MappedFile(WritableMap):
     def truncate(self, position: int) -> None:
         """Cut the data at ``position`` and erase the bytes after it, on the disk too.
 
-        RocketMQ only moves the positions; the old records after them come back to life when an
-        append ends where one of them begins. Holes stay holes.
+        RocketMQ only moves the positions; old records after them reappear when an append ends where
+        one of them begins. Holes stay holes.
         """
         if not 0 <= position <= self.file_size:
             raise ValueError(f"position {position} of {self.file_size}")

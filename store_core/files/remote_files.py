@@ -111,7 +111,7 @@ class RemoteFiles:
         return found
 
     def list_ahead(self, paths: Iterable[str], *, whole: bool) -> None:
-        """Request in parallel listings that will be needed; only if `remember` was called.
+        """Request listings that will be needed, in parallel; only after `remember`.
 
         ``whole``: also those of everything below.
         """
@@ -164,9 +164,9 @@ class RemoteFiles:
         return RemoteByteSource(remote, blocks, lambda: self._check(remote.path), version)
 
     def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Request in parallel bytes that will be read, as (path, start, length).
+        """Request bytes that will be read, as (path, start, length), in parallel.
 
-        Errors are left to the later read, which raises them.
+        Errors are ignored here: the later read raises them.
         """
         kept = self._kept
         if kept is None:

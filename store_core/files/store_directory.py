@@ -56,7 +56,7 @@ class _LocalFiles:
             with os.scandir(path) as scan:
                 return [entry for item in scan if (entry := _scanned_entry(item)) is not None]
         except FileNotFoundError as err:
-            if os.path.islink(path):  # an unmounted disk must not be taken for an empty directory
+            if os.path.islink(path):  # an unmounted disk must not pass for an empty directory
                 raise StoreReadError(_broken_link(path), path) from err
             return []
         except OSError as err:
@@ -199,7 +199,7 @@ class StoreDirectory:
             self._remote().forget(path, below=below)
 
     def list_ahead(self, paths: Iterable[str], *, whole: bool = False) -> None:
-        """Request in parallel listings that will be needed, where that saves time (`remember`).
+        """Request listings that will be needed, in parallel, if that saves time (`remember`).
 
         ``whole``: also those of everything below.
         """
@@ -207,7 +207,7 @@ class StoreDirectory:
             self._remote().list_ahead(paths, whole=whole)
 
     def fetch_ahead(self, ranges: Iterable[tuple[str, int, int]]) -> None:
-        """Request in parallel bytes to be read, as (path, start, length); see `list_ahead`."""
+        """Request bytes to be read, as (path, start, length), in parallel; see `list_ahead`."""
         if not self.is_local:
             self._remote().fetch_ahead(ranges)
 
