@@ -234,7 +234,7 @@ class MessageStoreConfig:
     """Index tags too, as brokers from 5.4.0 on always do; if None, as the store's files show.
     RocketMQ has no such key."""
     enable_accelerated_recovery: bool = False
-    """Write what accelerated recovery by brokers of 5.5.0 and later needs into the checkpoint."""
+    """Write the checkpoint field that accelerated recovery by brokers from 5.5.0 on needs."""
     enable_consume_queue_ext: bool = False
     enable_calc_filter_bit_map: bool = False
     """Write bitmaps of the consumers that want a message into extension units."""
