@@ -175,8 +175,8 @@ def narrow_by_time(
 def last_begun_by(log: ReadableLog, end_offset: int, time_ms: int) -> int:
     """Return the start of the last segment that was begun by a time; of the first if none was.
 
-    It begins before any later record that `_first_later` finds: the clock may have been set back
-    since.
+    If `_first_later` finds a record of a later time before it, an earlier segment is returned, that
+    begins at or before this record: the clock may have been set back since.
     """
     segments = [s for s in log.segments if s.from_offset < end_offset]
     first = segments[0].from_offset if segments else 0

@@ -32,8 +32,8 @@ dispatched if none does, and its queue is complete up to the failure, as far as 
 it is not known.
 If row 6 applies to a record that can be read (it fails only a CRC), recovery cuts it off only if
 the store crashed, or if it was never dispatched: a clean stop leaves no half-written record.
-A reader takes a crash's tail for damage; recovery may cut it, and saves a copy. So it does with an
-append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
+Readers treat a crash's tail as damage; recovery may cut it, and saves a copy. It does the same with
+an append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
 """
 
 from __future__ import annotations
