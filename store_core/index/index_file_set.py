@@ -137,7 +137,7 @@ def flushed_files(
     """Return the names of index files that were flushed before a crash.
 
     Those are the file that ends at ``index_msg_timestamp``, the first one if there are several, and
-    the files before it. RocketMQ takes each that ends no later for flushed: if the clock was set
+    the files before it. RocketMQ counts each that ends no later as flushed: if the clock was set
     back, that includes files that were being written.
 
     Parameters

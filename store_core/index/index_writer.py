@@ -447,7 +447,7 @@ class IndexFileWriter:
         Raises
         ------
         OSError
-            It failed, now or before: Linux takes pages that it failed to write for clean, so a
+            It failed, now or before: Linux marks pages that it failed to write as clean, so a
             second try could succeed and mean nothing.
         """
         if self._sync_failure is not None:
