@@ -73,7 +73,7 @@ def open_for_commit(
 
 
 def close_committed(store: StoreFiles, *, clean: bool) -> None:
-    """Close all files and release the lock; a store without a commit is flushed before."""
+    """Close all files and release the lock; if ``clean``, first flush whatever is not flushed."""
     try:
         if clean and not store.is_flushed:
             store.flush()
@@ -267,7 +267,7 @@ class _Committing:
     def _undo(self) -> None:
         """Erase what was written; if that fails, it is not part of the log, and the journal stays.
 
-        By the journal, the store's next opening knows what to erase.
+        From the journal, the store's next opening knows what to erase.
         """
         try:
             self.tail.undo()
