@@ -396,8 +396,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         """Set the service that sends the log to slaves, or None.
 
         A ``SYNC_MASTER`` with ``inSyncReplicas`` above 1 answers puts when the service confirms
-        them; without a service it answers ``FLUSH_SLAVE_TIMEOUT``. The setting ends with
-        `shutdown`.
+        them, or ``FLUSH_SLAVE_TIMEOUT`` without a service. The setting ends with `shutdown`.
 
         Raises
         ------

@@ -89,8 +89,7 @@ class PropertyColumns:
         starts, ends = rows[:-1], rows[1:]
         filled = ends > starts
         open_ends = ends[filled][data[ends[filled] - 1] != PROPERTY_SEPARATOR]
-        # A string's own end sorts before a separator at the same position (the next row's first
-        # byte).
+        # At one position, a string's own end sorts before a separator (the next row's first byte).
         part_end = np.concatenate([open_ends, separators])
         is_separator = np.concatenate(
             [np.zeros(len(open_ends), np.int32), np.ones(len(separators), np.int32)]

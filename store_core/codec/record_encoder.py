@@ -1,8 +1,7 @@
 """Many commit log records: Arrow columns -> bytes.
 
-Row by row they equal ``message_codec.encode_message``, which a property test checks.
-`EncodedRecords.patch` fills in the values known only on append: queue offset, physical offset,
-store time.
+Row by row they equal ``message_codec.encode_message``, which a property test checks. Queue offset,
+physical offset and store time are known only on append: `EncodedRecords.patch` fills them in.
 """
 
 from __future__ import annotations

@@ -107,9 +107,9 @@ def json_number_or_default(value: Any, name: str, default: int, bits: int = 64) 
 
 
 def json_flag_or_default(value: Any, name: str, *, default: bool) -> bool:
-    """Convert a value as fastjson does where a flag is declared.
+    """Convert a value as fastjson does where a flag is declared; ``null`` and '' give the default.
 
-    The default for ``null`` and empty texts; ValueError, which names the field, for other values.
+    ValueError, which names the field, for other values.
     """
     if is_unset(value):
         return default

@@ -277,8 +277,7 @@ class MessageStoreConfig:
     timer_roll_window_slot: int = 172_800
     """Steps beyond which a message waits in several rounds."""
     timer_congest_num_each_slot: int = INT_MAX
-    """With more messages waiting for one step, some further ones are refused; with twice as many,
-    all are."""
+    """Messages waiting for one step above which some are refused; above twice as many, all are."""
     timer_flush_interval_ms: int = 1000
     """Pause between two saves of the timer's progress."""
     mapped_file_size_timer_log: int = 104_857_600

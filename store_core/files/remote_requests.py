@@ -106,8 +106,7 @@ def _read_error(
 def start(call: Callable[[], _T]) -> Future[_T]:
     """Begin a call in a thread; at most `AT_ONCE` run, the others wait.
 
-    In one of those threads the call runs immediately: calls that wait for each other would never
-    end.
+    In one of those threads it runs immediately: calls that wait for each other would never end.
     """
     if getattr(_in_pool, "here", False):
         done: Future[_T] = Future()

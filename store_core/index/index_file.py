@@ -406,8 +406,7 @@ def resolve_sizes(
 ) -> tuple[int, int] | None:
     """Return slots and entries of a store's index files; all of them share these.
 
-    As configured, else RocketMQ's defaults if a length is theirs, else as proved by a file; None if
-    unknown.
+    As configured, else RocketMQ's defaults if a length is theirs, else as proved; None if unknown.
 
     Raises
     ------
