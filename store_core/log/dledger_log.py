@@ -73,7 +73,7 @@ def committed_end(
 
     An entry that most nodes do not have yet may be replaced by one of the next leader, so a broker
     does not show it. Known to be committed are entries up to the index in the node's checkpoint
-    (written every few seconds and at a stop), dispatched ones, and all of a group of one node.
+    (written every few seconds and at a stop), dispatched ones, all if ``dLegerPeers`` is one node.
 
     Parameters
     ----------
