@@ -1,4 +1,4 @@
-"""Base classes of what ends with its ``with`` block, by ``close`` or by ``shutdown``."""
+"""Base classes of context managers that end with ``close`` or ``shutdown``."""
 
 from __future__ import annotations
 
