@@ -41,34 +41,34 @@ _ADVICE = "Without this file all that the schedule topic has would be delivered 
 
 
 class ScheduleMessageService(ServiceThread):
-    """Delivers what is due of a store's delay levels; a context manager that starts and stops it.
+    """Delivers a store's delayed messages when they are due; a context manager starts and stops it.
 
-    One queue offset a level says what is delivered; a level's messages are delivered in the order
-    in which they were put. What is due goes to its real topic in batches, in columns. A message is
-    due at its store time and the delay of its level, by the clock; and at once where that lies
-    further ahead than the delay, as when the clock was set back (RocketMQ's guard).
+    One queue offset per level records how far it is delivered; a level's messages are delivered in
+    the order in which they were put. Due messages go to their real topics in columnar batches. A
+    message is due when the clock reaches its store time plus its level's delay, or immediately if
+    that time is further ahead than the delay, as after the clock was set back (RocketMQ's guard).
 
-    Offsets are kept in ``config/delayOffset.json``: read and clamped by `start`, saved every
-    ``flushDelayOffsetInterval`` and by `shutdown`, after the log was forced to the disk. After a
-    kill the messages that were delivered since are delivered again, as by a broker.
+    Offsets are stored in ``config/delayOffset.json``: `start` reads and clamps them; they are saved
+    every ``flushDelayOffsetInterval`` and by `shutdown`, after the log is forced to the disk. After
+    a kill, messages delivered since the last save are delivered again, as by a broker.
 
     Parameters
     ----------
     store
         A started store. Stop this service before the store.
     clock
-        Returns ms since the epoch; None: the store's.
+        Returns ms since the epoch; optional, default the store's clock.
 
     Attributes
     ----------
     delivered
-        Messages that were put since it was made.
+        Messages put into their real topics since this object was created.
     skipped
-        Units that were passed over: their record is missing, names no topic or queue, or names the
-        half topic.
+        Units skipped because their record is missing, names no topic or queue, or names the half
+        topic.
     refusals
-        Level -> why its next message is not taken now. It is tried again and again, and the level
-        stands meanwhile, as in RocketMQ.
+        Level -> why the store refuses its next message. The service keeps retrying it, and the
+        level waits meanwhile, as in RocketMQ.
     """
 
     repeats_while_busy = True
@@ -91,15 +91,15 @@ class ScheduleMessageService(ServiceThread):
         return dict(self._offsets.table)
 
     def load(self) -> None:
-        """Read ``config/delayOffset.json``; `start` and the first `run_once` do.
+        """Read ``config/delayOffset.json``; `start` and the first `run_once` call this.
 
-        What was delivered, and not saved, before this call is delivered again.
+        Messages delivered before this call whose offsets were not saved are delivered again.
 
         Raises
         ------
         StoreFormatError
-            The file is not what a broker writes: restore it. Moved away, everything that the
-            schedule topic still has is delivered once more.
+            The file is not what a broker writes: restore it. If it is moved away instead,
+            everything still in the schedule topic is delivered again.
         StoreClosedError
             The store is not open.
         """
@@ -114,7 +114,7 @@ class ScheduleMessageService(ServiceThread):
         StoreFormatError, StoreClosedError
             See `load`.
         StoreLockedError
-            Another service delivers the messages of this store: each would come twice.
+            Another service already delivers this store's messages: each would arrive twice.
         """
         with _only.starting(self._store, self._store.config.store_path_root_dir, self):
             if self.is_running:
@@ -124,12 +124,12 @@ class ScheduleMessageService(ServiceThread):
             super().start()
 
     def run_once(self, now: int | None = None) -> bool:
-        """Deliver the next batch of each level; return whether there was any.
+        """Deliver the next batch of each level; return whether any level advanced.
 
         Parameters
         ----------
         now
-            The time, ms since the epoch; None: the clock's.
+            The time, ms since the epoch; optional, default the clock's.
         """
         with self._turn:
             if not self._is_loaded:
@@ -152,19 +152,19 @@ class ScheduleMessageService(ServiceThread):
             return was_busy
 
     def finish(self) -> None:
-        """Save the offsets; whoever goes on reads them anew: a broker may come between."""
+        """Save the offsets; the next run reads them again, as a broker may run in between."""
         self.save()
         self._is_loaded = False
 
     def save(self) -> None:
-        """Force the log to the disk, then write ``config/delayOffset.json`` if it says less.
+        """Force the log to the disk and write ``config/delayOffset.json``, if the offsets changed.
 
         Raises
         ------
         StoreClosedError
-            The store was closed before: its files belong to whoever opens it next.
+            The store is already closed: its files may belong to another process by now.
         StoreWriteError
-            Something cannot be written.
+            The log or the file cannot be written.
         """
         with self._turn:
             self._saved_at = time.monotonic()
@@ -181,7 +181,7 @@ class ScheduleMessageService(ServiceThread):
             self._is_loaded, self._loaded_for = True, services
 
     def _deliver(self, level: int, delay_ms: int, now: int) -> bool:
-        """Deliver the next messages of a level; return whether its offset has moved."""
+        """Deliver the next messages of a level; return whether its offset moved."""
         found = self._next_due(level, delay_ms, now)
         if found is None:
             return False
@@ -217,9 +217,9 @@ class ScheduleMessageService(ServiceThread):
     def _next_due(
         self, level: int, delay_ms: int, now: int
     ) -> tuple[int, DeliveredRows | None] | None:
-        """Return how many units of a level are due and their messages; None: nothing is due.
+        """Return how many units of a level are due and their messages; None if nothing is due.
 
-        Those of one segment, and of at most 4 MiB.
+        One call covers one segment, and at most 4 MiB.
         """
         with self._store.reading() as store:
             queue = store.queue(SCHEDULE_TOPIC, level - 1)
@@ -229,7 +229,7 @@ class ScheduleMessageService(ServiceThread):
             offset = self._offsets.table[level] = min(
                 max(offset, queue.min_offset), queue.max_offset
             )
-            # As a rule the first one is not due, and to know that takes one unit.
+            # Usually the first message is not due yet, and one unit is enough to know that.
             if not _due_units(queue, offset, 1, store, delay_ms, now)[0]:
                 return None
             due, units = _due_units(queue, offset, _MOST_UNITS, store, delay_ms, now)
@@ -239,7 +239,7 @@ class ScheduleMessageService(ServiceThread):
 def _due_units(
     queue: SimpleQueue, offset: int, most: int, store: PinnedStore, delay_ms: int, now: int
 ) -> tuple[int, Units]:
-    """Return how many units from an offset on are due, and units of one batch from there on."""
+    """Return how many units from an offset on are due, and one batch of units from there on."""
     units = queue.unit_columns(offset, most)
     units = units[: units_together(units, store.log)]
     deliver_at = units["tags_code"].astype(np.int64)
@@ -250,7 +250,7 @@ def _due_units(
             None if frames is None else np.where(frames.ok, frames.column("store_timestamp"), -1)
         )
         deliver_at[unresolved] = delay_ms + (-1 if times is None else times)
-    # RocketMQ's guard: what lies further ahead than the delay was put by another clock.
+    # RocketMQ's guard: a time further ahead than the delay comes from a different clock.
     is_due = (deliver_at <= now) | (deliver_at > now + delay_ms)
     return int(np.argmin(np.append(is_due, False))), units
 
@@ -268,7 +268,7 @@ class DelayOffsets:
     Attributes
     ----------
     table
-        Level -> queue offset; levels that were never looked at are missing.
+        Level -> queue offset; a level is missing until it has been checked for due messages.
     """
 
     def __init__(self, root: str) -> None:
@@ -278,20 +278,20 @@ class DelayOffsets:
 
     @property
     def is_changed(self) -> bool:
-        """The file does not say this."""
+        """Whether the table differs from the file."""
         return self.table != self._saved
 
     def load(self, store: ReadableStore, levels: int, *, again: bool = False) -> None:
-        """Read the file, and bring each level into the range of its queue.
+        """Read the file and clamp each level's offset to the range of its queue.
 
-        Without the file, and without its ``.bak``, every level begins with the first message that
-        its queue still has.
+        Without the file and its ``.bak``, every level starts at the first message its queue still
+        has.
 
         Parameters
         ----------
         again
-            The store was closed and opened meanwhile. Where the file says what it said before,
-            nobody has delivered between, and what is known here holds.
+            The store was closed and reopened meanwhile. If the file still has the offsets last read
+            or saved, no one else has delivered in between, and the table in memory stays valid.
 
         Raises
         ------
@@ -317,16 +317,16 @@ class DelayOffsets:
                 self.table[level] = min(max(found[level], low), high)
 
     def save(self, now: int) -> None:
-        """Write the file, whole or not at all; the one before becomes ``.bak``.
+        """Write the file, whole or not at all; the previous one becomes ``.bak``.
 
-        What it says as delivered has to be on the disk before.
+        The delivered messages have to be on the disk before this call.
 
         Raises
         ------
         StoreFormatError
-            The file that is there is not what a broker writes.
+            The existing file is not what a broker writes.
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         """
         table = dict(self.table)
         write_delay_offsets(self._root, table, now, replace_file)
