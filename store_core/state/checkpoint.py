@@ -18,16 +18,16 @@ _MARGIN_MS = 3_000
 
 
 class CheckpointFile:
-    """How far log, queues and index were flushed; set by the services, written by `flush`.
+    """How far log, queues and index are flushed; the services set the numbers, `flush` writes them.
 
-    Only a hint to recovery, which looks at the log itself.
+    Only a hint to recovery, which checks the log itself.
 
     Attributes
     ----------
     physic_msg_timestamp, logics_msg_timestamp, index_msg_timestamp
         Store times (ms), as in `StoreCheckpoint`; 0 while unknown.
     for_5_5
-        Brokers from 5.5.0 on read the file, and `set_dispatched` has an effect.
+        Whether brokers from 5.5.0 on read the file; only then `set_dispatched` notes an offset.
     """
 
     physic_msg_timestamp: int
@@ -45,12 +45,12 @@ class CheckpointFile:
         self._set(StoreCheckpoint())
 
     def load(self) -> None:
-        """Read the file; what it does not hold is 0.
+        """Read the file; numbers missing from it become 0.
 
         Raises
         ------
         StoreReadError
-            It cannot be read.
+            The file cannot be read.
         """
         data = self._file.read(CHECKPOINT_FILE_BYTES)
         self._set(StoreCheckpoint.from_bytes(data))
@@ -59,12 +59,12 @@ class CheckpointFile:
         self._rest = data.ljust(CHECKPOINT_FILE_BYTES, b"\0")[CHECKPOINT.size :]
 
     def set_dispatched(self, commit_log_offset: int, store_timestamp: int) -> None:
-        """Note up to which record queue units are on the disk.
+        """Note the last record whose queue units are on the disk.
 
         Parameters
         ----------
         commit_log_offset, store_timestamp
-            Start of the record (-1: none), and its store time in ms (0: not known).
+            Start of the record (-1 if there is none) and its store time in ms (0 if unknown).
         """
         if store_timestamp > 0:
             self.logics_msg_timestamp = store_timestamp
@@ -77,10 +77,11 @@ class CheckpointFile:
         return StoreCheckpoint(self.physic_msg_timestamp, self.logics_msg_timestamp).min_timestamp
 
     def hold_back(self, now_ms: int) -> bool:
-        """Let no time lie after the clock; return whether one did.
+        """Lower the queues' time to ``now_ms`` if it is later; return whether it was.
 
-        When the clock was set back, new records are older than those times. A broker that recovers
-        would begin at the last segment whose first record is older, and dispatch none before it.
+        After the clock is set back, new records have earlier times than the checkpoint. A
+        recovering broker would start at the last segment whose first record is older than the
+        checkpoint, and dispatch nothing before it.
         """
         is_ahead = self.logics_msg_timestamp > now_ms
         if is_ahead:
@@ -88,12 +89,12 @@ class CheckpointFile:
         return is_ahead
 
     def flush(self) -> None:
-        """Write the numbers and force them to the disk; nothing is done where none changed.
+        """Write the numbers and force them to the disk; does nothing if none changed.
 
         Raises
         ------
         StoreWriteError
-            The file cannot be made or written.
+            The file cannot be created or written.
         """
         numbers = (
             self.physic_msg_timestamp,
@@ -106,7 +107,7 @@ class CheckpointFile:
         self._file.write(CHECKPOINT.struct.pack(*numbers) + self._rest)
 
     def close(self) -> None:
-        """Close the file. Flushes nothing."""
+        """Close the file without flushing."""
         self._file.close()
 
     def _set(self, read: StoreCheckpoint) -> None:
@@ -122,23 +123,23 @@ class CheckpointFile:
 
 @dataclass(frozen=True)
 class StoreCheckpoint:
-    """Content of the file; times in ms. A field that a short file does not hold is None.
+    """Content of the file; times in ms. Fields that a short file lacks are None.
 
-    4.x writes the first three fields only, releases from 5.0.0 to 5.4.0 all but the last: their
-    files have zeros in the others.
+    4.x writes only the first three fields, releases 5.0.0 to 5.4.0 every field except the last;
+    their files have zeros in the others.
     """
 
     physic_msg_timestamp: int | None = None
     """Store time up to which the commit log is flushed."""
     logics_msg_timestamp: int | None = None
-    """Store time of the last record that was dispatched."""
+    """Store time of the last dispatched record."""
     index_msg_timestamp: int | None = None
     """End of the last full index file; 0 before there is one."""
     master_flushed_offset: int | None = None
     confirm_phy_offset: int | None = None
     logics_physical_offset: int | None = None
-    """Start of the last record whose queue units are on the disk: accelerated recovery of 5.5.0 and
-    later begins there."""
+    """Start of the last record whose queue units are on the disk: accelerated recovery (5.5.0 and
+    later) begins there."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StoreCheckpoint:
@@ -155,7 +156,7 @@ class StoreCheckpoint:
 
 
 def load_checkpoint(directory: StoreDirectory) -> StoreCheckpoint | None:
-    """Read the checkpoint of a store; None when it has none.
+    """Read a store's checkpoint; None if it has none.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What keeps a store from being read or written at the moment.
+"""Flags that block reads, puts or dispatch in a running store.
 
 Source: RocketMQ ``RunningFlags`` (release 5.3.3).
 """
@@ -10,7 +10,7 @@ from enum import IntFlag
 
 
 class RunningFlag(IntFlag):
-    """One reason each; the values are RocketMQ's bits."""
+    """A reason to block; the values are RocketMQ's bits."""
 
     NOT_READABLE = 1
     NOT_WRITEABLE = 2
@@ -21,7 +21,7 @@ class RunningFlag(IntFlag):
     LOGIC_DISK_FULL = 64
 
 
-# Plain numbers: they are looked at with every put, and an IntFlag is slow.
+# Plain numbers: every put checks them, and an IntFlag is slow.
 _NO_PUT = int(
     RunningFlag.NOT_WRITEABLE
     | RunningFlag.WRITE_LOGICS_QUEUE_ERROR
@@ -30,7 +30,7 @@ _NO_PUT = int(
     | RunningFlag.FENCED
     | RunningFlag.LOGIC_DISK_FULL
 )
-# A full disk does not stop dispatch: what is in the log gets its units.
+# A full disk does not stop dispatch: records already in the log still get their units.
 _NOT_READABLE = int(RunningFlag.NOT_READABLE)
 _NO_DISPATCH = int(
     RunningFlag.NOT_WRITEABLE
@@ -41,34 +41,34 @@ _NO_DISPATCH = int(
 
 
 class RunningFlags:
-    """The flags of a running store, kept in memory only; safe for any thread."""
+    """The flags of a running store, in memory only; safe for any thread."""
 
     def __init__(self) -> None:
         self._flags = 0
         self.write_error: Exception | None = None
-        """Why queues or the index could not be written, the last time that they could not."""
+        """The last error in writing queues or the index; None if there was none."""
         self.gone = ""
-        """Which directory is not there any more, so that nothing is put; empty: all of them are."""
+        """Names a directory that has disappeared and so blocks puts; empty if all are there."""
         self._lock = threading.Lock()
 
     @property
     def flags(self) -> RunningFlag:
-        """The flags that are set."""
+        """All flags that are set."""
         return RunningFlag(self._flags)
 
     @property
     def is_readable(self) -> bool:
-        """Messages may be read."""
+        """Whether messages may be read."""
         return not self._flags & _NOT_READABLE
 
     @property
     def is_writeable(self) -> bool:
-        """Messages may be put."""
+        """Whether messages may be put."""
         return not self._flags & _NO_PUT and not self.gone
 
     @property
     def is_cq_writeable(self) -> bool:
-        """Queues may grow."""
+        """Whether queues may grow."""
         return not self._flags & _NO_DISPATCH
 
     def set(self, flag: RunningFlag) -> bool:
@@ -78,7 +78,7 @@ class RunningFlags:
         return not before & int(flag)
 
     def set_write_error(self, flag: RunningFlag, error: Exception) -> None:
-        """Set a flag for what could not be written; whoever sees the flag finds the error."""
+        """Record a write error, then set its flag: a reader of the flag always sees the error."""
         self.write_error = error
         self.set(flag)
 

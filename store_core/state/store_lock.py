@@ -1,4 +1,4 @@
-"""Who has a store open: the broker's own ``lock`` file, and the ``abort`` mark of a running store.
+"""The broker's own ``lock`` file, and the ``abort`` file that marks a running store.
 
 Source: RocketMQ ``DefaultMessageStore.start``, ``load``, ``shutdown`` (release 5.3.3).
 """
@@ -54,14 +54,14 @@ _changes = threading.Lock()
 
 
 class StoreLock:
-    """The right to write to a store: byte 0 of its ``lock`` file, as Java's ``FileChannel`` has it.
+    """The right to write to a store: a lock on byte 0 of ``lock``, as Java's ``FileChannel`` takes.
 
-    Take it before anything is loaded. RocketMQ takes it in ``start``, after loading, recovery and
-    truncation: two processes that start at once can cut each other's log there.
+    Acquire it before anything is loaded. RocketMQ acquires it in ``start``, after loading, recovery
+    and truncation, so two of its processes that start together can cut each other's log.
 
-    The system gives the lock to the process, and takes it away when any descriptor of the file is
-    closed: so a process remembers what it has locked, and does not open those files again
-    (`store_state`). A child that was forked does not have the lock.
+    The lock belongs to the process, and the system drops it when any descriptor of the file is
+    closed, so a process remembers which files it has locked and does not open them again
+    (`store_state`). A forked child does not have the lock.
     """
 
     def __init__(self, root: str) -> None:
@@ -75,18 +75,18 @@ class StoreLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object has the lock; in a forked child it has not."""
+        """Whether this object has the lock; False in a forked child."""
         return self._fd >= 0 and self._pid == os.getpid()
 
     def acquire(self) -> None:
-        """Take the lock, write its four bytes, and force them to the disk.
+        """Acquire the lock, write the file's four bytes, and force them to the disk.
 
         Raises
         ------
         StoreLockedError
-            Another process, or another store object of this one, has it.
+            Another process, or another store object in this one, has the lock.
         StoreWriteError
-            The file cannot be made or written, or a directory is a link out of the store.
+            The file cannot be created or written, or a directory is a link out of the store.
         """
         if self.is_held:
             return
@@ -112,7 +112,7 @@ class StoreLock:
             self._fd, self._pid = fd, os.getpid()
 
     def release(self) -> None:
-        """Give the lock back; the file stays, as a broker leaves it."""
+        """Release the lock; the file stays, as after a broker stops."""
         with _changes:
             if self._fd >= 0:
                 os.close(self._fd)
@@ -122,12 +122,12 @@ class StoreLock:
                 self._key = None
 
     def is_aborted(self) -> bool:
-        """Return whether ``abort`` is there: the store was not stopped cleanly.
+        """Return whether ``abort`` exists, so the store was not stopped cleanly.
 
         Raises
         ------
         StoreReadError
-            Nobody can tell; ``Path.exists`` of newer Pythons would say that it is not there.
+            The file cannot be checked; ``Path.exists`` of newer Pythons would return False.
         """
         try:
             Path(self.abort_path).stat()
@@ -138,12 +138,12 @@ class StoreLock:
         return True
 
     def create_abort(self) -> None:
-        """Put ``abort`` in place, with the process's id as its text, as 5.x does.
+        """Create ``abort`` with this process's id as its text, as 5.x does.
 
         Raises
         ------
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         StoreLockedError
             The process that forked this one has the lock.
         """
@@ -160,12 +160,12 @@ class StoreLock:
             raise write_error(err, self.abort_path) from err
 
     def remove_abort(self) -> None:
-        """Take ``abort`` away, on the disk too: everything else is flushed.
+        """Delete ``abort``, on the disk too; call it after everything else is flushed.
 
         Raises
         ------
         StoreWriteError
-            It cannot be deleted.
+            The file cannot be deleted.
         StoreLockedError
             The process that forked this one has the lock.
         """
@@ -192,7 +192,7 @@ class StoreLock:
             )
 
     def _check_own(self) -> None:
-        """Raise where this process has the lock: opening the file again would end it."""
+        """Raise if this process has the lock: opening and closing the file again would drop it."""
         if is_locked_here(self.path):
             raise StoreLockedError(self.holder(), self.root)
 
@@ -212,7 +212,7 @@ class StoreLock:
             raise write_error(err, self.path) from err
 
     def holder(self) -> str:
-        """Say who has a store open that is: this process, or the one that ``abort`` names."""
+        """Return a text that names the process with the store open: this one, or ``abort``'s."""
         if is_locked_here(self.path):
             return "another store object of this process has it open; shut that one down first"
         text = "another process has this store open"
@@ -225,7 +225,7 @@ class StoreLock:
 
 
 def _unlock_changes() -> None:
-    """Let a forked child change locks: the thread that was about to is not there."""
+    """Give a forked child a fresh mutex: the thread that may have locked it is not in the child."""
     global _changes  # noqa: PLW0603 (it guards what is one in a process)
     _changes = threading.Lock()
 
@@ -256,18 +256,17 @@ def _is_running(pid: int) -> bool:
 
 
 def refuse_links_out(root: str) -> None:
-    """Raise where a directory of a store is a link out of it, or a file is or has another name.
+    """Raise if a directory of a store links out of it, or a file is a link or has hard links.
 
-    A copy made with ``cp -a`` holds the links of the store it was made of: what is written through
-    them goes into that one, whose lock nobody took. All files of a copy made with ``cp -al`` are
-    those of the other store; looked at here are those that are written first, before any is
-    changed: the few whose names are known, and the last file of each queue. Whatever else is a link
-    is refused where it is opened.
+    A copy made with ``cp -a`` has the links of the original: writes through them go into the
+    original without its lock. All files of a copy made with ``cp -al`` are those of the original.
+    Before anything is changed, this checks the files that are written first: the few with known
+    names, and the last file of each queue. Other links are refused when they are opened.
 
     Raises
     ------
     StoreWriteError
-        There is such a link; or a directory cannot be read.
+        There is such a link, or a directory cannot be read.
     """
     real = os.path.realpath(root)
     _refuse_files(root)
@@ -279,13 +278,13 @@ def refuse_links_out(root: str) -> None:
 
 
 def _refuse_last_file(queue: str) -> None:
-    """Raise where the last file of a queue is a link: recovery cuts it, and units go there."""
+    """Raise if a queue's last file is a link: recovery cuts that file and new units go there."""
     try:
         with os.scandir(queue) as entries:
             last = max(entries, key=lambda entry: entry.name, default=None)
         if last is not None and last.is_symlink():
             refuse_link(last.path)
-    except FileNotFoundError:  # of whoever opens it to say
+    except FileNotFoundError:  # opening the queue reports it
         return
     except OSError as err:
         raise StoreWriteError(err.strerror or str(err), os.fsdecode(err.filename or queue)) from err
@@ -294,8 +293,8 @@ def _refuse_last_file(queue: str) -> None:
 def _refuse_files(root: str) -> None:
     files = [Path(root, name) for name in _WRITTEN]
     try:
-        # Found at shutdown only, where they are written or removed, the store would be as after a
-        # crash.
+        # These two are written or removed at shutdown: an error only then would leave the store
+        # as after a crash.
         refuse_link(str(Path(root, CHECKPOINT_FILE)))
         _refuse_directory(Path(root, ABORT_FILE))
         for name in _WRITTEN_BELOW:
@@ -315,7 +314,7 @@ def _refuse_directory(path: Path) -> None:
 
 
 def _look_at(path: str, real_root: str) -> list[str]:
-    """Return the directories in a directory, none of which is a link out of the store."""
+    """Return the directories in a directory; raise if one is a link out of the store."""
     directories = []
     try:
         with os.scandir(path) as entries:
@@ -324,7 +323,7 @@ def _look_at(path: str, real_root: str) -> list[str]:
                     _check(entry.path, real_root)
                 if entry.is_dir():
                     directories.append(entry.path)
-    except (FileNotFoundError, NotADirectoryError):  # of whoever opens it to say
+    except (FileNotFoundError, NotADirectoryError):  # opening it reports the error
         return []
     except OSError as err:
         raise StoreWriteError(err.strerror or str(err), path) from err

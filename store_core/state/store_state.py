@@ -1,4 +1,4 @@
-"""In what state a store's directory was found: stopped, crashed, or in use; never written here."""
+"""Detects a store's state (stopped, crashed or in use) and kind; writes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 _FileKey = tuple[int, int]
 _locked: dict[_FileKey, int] = {}
-"""(device, inode) -> the process that locked it: a forked child has the table, not the locks."""
+"""(device, inode) -> the process that locked it: a forked child inherits the table, not the locks.
+"""
 _NAMED_TOPICS = 5
 _INSTALL = f"install the Python package {DATABASE_PACKAGE!r} (extra rocksdb)"
 _DLEDGER = re.compile(r"dledger-.+")
@@ -58,16 +59,16 @@ class StoreState(Enum):
 
 
 def store_state(directory: StoreDirectory) -> StoreState:
-    """Return the state: ``abort`` tells a clean stop, a lock held on ``lock`` a live broker."""
+    """Return a store's state: no ``abort`` after a clean stop, ``lock`` locked by a live broker."""
     if directory.stat(directory.resolve(ABORT_FILE)) is None:
         return StoreState.STOPPED
     return StoreState.LIVE if _is_locked(directory) else StoreState.CRASHED
 
 
 def written_by_5x(directory: StoreDirectory) -> bool:
-    """Return whether a 5.x broker opened the store last: it writes its PID into ``abort``.
+    """Return whether a 5.x broker has opened the store: it writes its PID into ``abort``.
 
-    Writing it leaves ``abort.bak``, also after a clean stop; 4.x leaves ``abort`` empty.
+    That write leaves ``abort.bak``, even after a clean stop; 4.x leaves ``abort`` empty.
     """
     if directory.stat(directory.resolve(ABORT_BACKUP_FILE)) is not None:
         return True
@@ -76,11 +77,11 @@ def written_by_5x(directory: StoreDirectory) -> bool:
 
 
 def _is_locked(directory: StoreDirectory) -> bool:
-    """Ask the system who holds byte 0 of ``lock``, without taking the lock."""
+    """Ask the system whether a process has locked byte 0 of ``lock``, without locking it."""
     path = directory.resolve(LOCK_FILE)
     if not directory.is_local:
         return False
-    if is_locked_here(path):  # the system does not tell a process of its own locks
+    if is_locked_here(path):  # the system does not report a process's own locks to it
         return True
     if sys.platform != "linux" or directory.stat(path) is None:
         return False
@@ -95,20 +96,20 @@ def _is_locked(directory: StoreDirectory) -> bool:
     return bool(struct.unpack_from("hh", answer)[0] != fcntl.F_UNLCK)
 
 
-# POSIX locks belong to a process, which loses them when it closes any descriptor of the file:
-# whoever wants to look at a ``lock`` file asks here first.
+# POSIX locks belong to a process, which loses them when it closes any descriptor of the file: code
+# that opens a ``lock`` file asks here first.
 def locked_here(key: _FileKey) -> None:
-    """Remember that this process locked a file, named by device and inode."""
+    """Remember that this process locked a file, identified by device and inode."""
     _locked[key] = os.getpid()
 
 
 def unlocked_here(key: _FileKey) -> None:
-    """Forget a file."""
+    """Forget that this process locked a file."""
     _locked.pop(key, None)
 
 
 def is_locked_here(path: str) -> bool:
-    """Return whether this process locked a file; False when it is missing."""
+    """Return whether this process has locked a file; False if the file is missing."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -116,19 +117,19 @@ def is_locked_here(path: str) -> bool:
     return _locked.get((found.st_dev, found.st_ino)) == os.getpid()
 
 
-# Read here are the files of ``storeType=default``, and compacted logs where they are asked for. A
-# 5.x broker can keep queues and settings in RocksDB databases (``storeType=defaultRocksDB``), its
-# log in DLedger, and more messages in compacted logs and tiered storage. Seen in stores of real
+# This project reads the files of ``storeType=default``, and compacted logs on request. A 5.x broker
+# can also store queues and settings in RocksDB databases (``storeType=defaultRocksDB``), its log in
+# DLedger, and more messages in compacted logs and tiered storage. Observed in stores of real
 # brokers, release 5.3.3.
 @dataclass(frozen=True)
 class StoreKind:
-    """Which parts of a store are kept elsewhere than in log and queue files; empty: none.
+    """The parts of a store that are not in log and queue files; empty fields do not apply.
 
     Attributes
     ----------
     index_database
-        Path of the RocksDB database that holds the index in place of index files (5.4.0 on); it is
-        not read. Timers and transactions may be all that is in it.
+        Path of the RocksDB database that may replace the index files (5.4.0 on); it is not read.
+        It may contain timers and transactions only.
     """
 
     queue_database: str = ""
@@ -140,7 +141,7 @@ class StoreKind:
     tiered: str = ""
 
     def notes(self) -> tuple[str, ...]:
-        """Return a sentence for each part that is kept elsewhere."""
+        """Return a sentence for each part that is stored elsewhere."""
         return (*self.unread(), *self._compacted())
 
     def _compacted(self) -> tuple[str, ...]:
@@ -182,7 +183,7 @@ class StoreKind:
         return tuple(found)
 
     def require_queue_files(self, what: str) -> None:
-        """Raise `StoreKindError` where the queues are not in files; ``what`` needs them."""
+        """Raise `StoreKindError` if the queues are not in files, which ``what`` needs."""
         if self.queue_database:
             raise StoreKindError(
                 "the queues of this store are in a RocksDB database (storeType=defaultRocksDB): "
@@ -192,7 +193,7 @@ class StoreKind:
             )
 
     def require_config_files(self, what: str) -> None:
-        """Raise `StoreKindError` where settings are not in files; ``what`` needs them."""
+        """Raise `StoreKindError` if settings are not in files, which ``what`` needs."""
         if self.config_databases:
             raise StoreKindError(
                 f"topics, groups and consumer offsets of this store are in RocksDB databases: "
@@ -201,7 +202,7 @@ class StoreKind:
             )
 
     def require_commit_log(self) -> None:
-        """Raise `StoreKindError` where the log is one of DLedger, which is only read here."""
+        """Raise `StoreKindError` if the log is DLedger's, which can only be read."""
         if self.dledger_log:
             raise StoreKindError(
                 "the log of this store is one of DLedger (enableDLegerCommitLog=true): nothing can "
@@ -212,7 +213,7 @@ class StoreKind:
 
 
 def store_kind(directory: StoreDirectory) -> StoreKind:
-    """Return what kind of store a directory holds, by the names in it; opens no file.
+    """Return the kind of store in a directory, judged by file names; opens no file.
 
     Raises
     ------
@@ -236,22 +237,18 @@ def store_kind(directory: StoreDirectory) -> StoreKind:
 
 
 def has_dledger_log(names: Iterable[str]) -> bool:
-    """Return whether one of the names in a store is that of a DLedger node's files."""
+    """Return whether one of the names in a store's directory belongs to a DLedger node."""
     return any(_DLEDGER.fullmatch(name) for name in names)
 
 
 def require_writable(directory: StoreDirectory) -> None:
-    """Raise `StoreKindError` where a store has no files that could be appended to or repaired.
-
-    Also settings in a database forbid it: new topics and delivery offsets would stand in files
-    that the broker does not look at.
-    """
+    """Raise `StoreKindError` if a store has a DLedger log or queues in a database."""
     store_kind(directory).require_commit_log()
     require_queue_files(directory, "nothing can be written to it here")
 
 
 def require_queue_files(directory: StoreDirectory, what: str) -> None:
-    """Raise `StoreKindError` where the queues are in a database; ``what`` needs files."""
+    """Raise `StoreKindError` if the queues are in a database; ``what`` needs them in files."""
     path = queue_database(directory)
     if path:
         raise StoreKindError(
@@ -262,19 +259,19 @@ def require_queue_files(directory: StoreDirectory, what: str) -> None:
 
 
 def queue_database(directory: StoreDirectory) -> str:
-    """Return the path of the database that holds a store's queues; empty if there is none.
+    """Return the path of the database with a store's queues; empty if there is none.
 
-    A broker of 5.5 with ``useSeparateStorePathForRocksdbCQ`` keeps it beside ``consumequeue``, and
-    refuses to start if it finds one in the other place too.
+    A 5.5 broker with ``useSeparateStorePathForRocksdbCQ`` stores it beside ``consumequeue``, and
+    refuses to start if it finds a database in the other place too.
     """
     found = (database_path(directory, name) for name in _QUEUE_DATABASES)
     return next((path for path in found if path), "")
 
 
 def _index_database(directory: StoreDirectory) -> str:
-    """Return the path of the database that may have the index; each broker from 5.4.0 on has one.
+    """Return the path of the database that may contain the index; every broker since 5.4.0 has one.
 
-    One that was never used has no tables, and an empty log.
+    A database that was never used has no tables and an empty log.
     """
     if any(entry.name.isdigit() for entry in directory.list(directory.resolve(INDEX_DIR))):
         return ""
