@@ -1,7 +1,7 @@
-"""How far whoever follows a live store may read: written, dispatched or flushed records.
+"""How far a follower of a live store may read: written, dispatched or flushed records.
 
 A record is *written* when it is whole in the log, *dispatched* when its queue has its unit (from
-then on a consumer can get it), and *flushed* when the checkpoint says that it is on the disk.
+then on a consumer can get it), and *flushed* when the checkpoint proves that it is on the disk.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     States = npt.NDArray[np.int8]
 
 _DISPATCHED, _NEVER_QUEUED, _UNKNOWN, _WAITING = 3, 2, 1, 0
-"""Its queue has its unit; it gets none; there is no such queue; its queue ends before it."""
+"""The queue has the unit; the record gets none; there is no such queue; the queue ends before it.
+"""
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 def dispatched_end(snapshot: StoreSnapshot, floor: int) -> int:
     """Return the end of the run of dispatched records that begins at ``floor``.
 
-    Records without a queue (its directory is gone, or not there yet) and damage are passed where a
-    dispatched record follows: RocketMQ dispatches in the order of the log.
+    The run includes damage, and records whose queue has no directory (any more, or yet), if a
+    dispatched record follows them: RocketMQ dispatches in log order.
 
     Returns
     -------
     int
-        Where a record begins or the log ends; at least ``floor``.
+        The start of a record or the end of the log; at least ``floor``.
     """
     end = written_end(snapshot, floor)
     if snapshot.state is StoreState.STOPPED or floor >= end:
@@ -58,8 +59,8 @@ def dispatched_end(snapshot: StoreSnapshot, floor: int) -> int:
 def written_end(snapshot: StoreSnapshot, floor: int) -> int:
     """Return the end of the last record that is whole in the log.
 
-    A process that is killed can leave half a record; who opens the store next cuts it off. After a
-    clean stop damage at the end is a record that was whole: it counts, and whoever reads it tells.
+    A killed process can leave half a record, which the next one to open the store cuts off. After a
+    clean stop, damage at the end was once a whole record: it is included, and reading it fails.
     """
     if snapshot.state is StoreState.STOPPED:
         return max(snapshot.end_offset, floor)
@@ -69,8 +70,8 @@ def written_end(snapshot: StoreSnapshot, floor: int) -> int:
 def flushed_end(snapshot: StoreSnapshot, floor: int) -> int:
     """Return the end of the run of records that the checkpoint proves to be on the disk.
 
-    The checkpoint holds the store time of the record that was flushed last, and later records can
-    have the same: only earlier ones count. After a clean stop all are flushed.
+    The checkpoint has the store time of the last flushed record, which later records may share, so
+    only records with an earlier time count. After a clean stop all records are flushed.
     """
     end = written_end(snapshot, floor)
     if snapshot.state is StoreState.STOPPED or floor >= end:
@@ -85,7 +86,7 @@ def flushed_end(snapshot: StoreSnapshot, floor: int) -> int:
 
 
 class _Run:
-    """The run so far: it ends at ``end``; ``_passing`` when undecided records follow it."""
+    """The run so far, which ends at ``end``; ``_passing`` is set while undecided records follow."""
 
     def __init__(self, snapshot: StoreSnapshot, end: int) -> None:
         self.end = end
@@ -95,12 +96,12 @@ class _Run:
         self._passing = False
 
     def pass_unknown(self, offset: int) -> None:
-        """Take in damage at an offset: it counts when a dispatched record follows."""
+        """Note damage at an offset; it joins the run if a dispatched record follows."""
         self.end = offset if self.end < 0 else self.end
         self._passing = True
 
     def add(self, frames: RecordFrames) -> bool:
-        """Take in the records that follow; return whether the run may go on."""
+        """Add the next records; return whether the run may continue."""
         start, size = frames.column("commit_log_offset"), frames.column("total_size")
         self.end = int(start[0]) if self.end < 0 else self.end
         states = self._states(frames)
@@ -120,7 +121,7 @@ class _Run:
         return stop == len(states)
 
     def finish(self, end: int) -> None:
-        """Take in the end of the log."""
+        """Extend the run to the end of the log, unless undecided records precede it."""
         if not self._passing:
             self.end = end
 
@@ -138,7 +139,7 @@ class _Run:
         return states
 
     def _newest_of(self, topic: str, queue_id: int) -> int | None:
-        """Return where the newest record of a queue begins; -1: it is empty; None: unknown."""
+        """Return the start of a queue's newest record; -1 if it is empty, None if unknown."""
         key = (topic, queue_id)
         if key not in self._newest:
             try:
@@ -149,7 +150,7 @@ class _Run:
 
 
 def newest_record(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int | None:
-    """Return where the newest record of a queue begins; -1: it is empty; None: no such queue."""
+    """Return the start of a queue's newest record; -1 if it is empty, None if there is no queue."""
     queue = snapshot.queue(topic, queue_id)
     if queue is None:
         return None

@@ -1,4 +1,4 @@
-"""A store that others may write: served as it lies, for any number of threads, and followed."""
+"""Serves and follows a store that another process may write, for any number of threads."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
 
 _SHORTEST_REST_S, _LONGEST_REST_S = 0.01, 1.0
-"""Between looks for queues that are behind a log that does not grow."""
+"""Pause between checks of queues that lag a log that does not grow."""
 
 
 class ReadOnlyStore(StoreQueries):
-    """Queries of a store that is open elsewhere, was left by a crash, or is damaged.
+    """Queries of a store that is open elsewhere, crashed, or damaged.
 
-    Takes no lock, creates and changes nothing. Queries are answered from a `StoreSnapshot`, one
-    after the other; `look` replaces it when something was written. A query that comes upon a
-    damaged record raises `CorruptRecordError`, which names the place; the others go on.
+    Takes no lock, creates and changes nothing. A `StoreSnapshot` answers queries one at a time;
+    `look` replaces it after something was written. A query that meets a damaged record raises
+    `CorruptRecordError`, which names the place; other queries still work.
 
     Raises
     ------
     StoreNotFoundError
         There is no store.
     StoreKindError
-        It keeps its log or its queues in a way that is not read here.
+        The store has a log or queues of a kind that cannot be served.
     """
 
     def __init__(
@@ -65,33 +65,33 @@ class ReadOnlyStore(StoreQueries):
 
     @property
     def state(self) -> StoreState:
-        """How the last look found the store."""
+        """The store's state at the last look."""
         return self._snapshot.state
 
     @property
     def min_phy_offset(self) -> int:
-        """First byte of the log; -1 when it is empty."""
+        """First byte of the log; -1 if it is empty."""
         return self._snapshot.min_phy_offset
 
     @property
     def max_phy_offset(self) -> int:
-        """End of the readable log, exclusive; 0 when it is empty."""
+        """End of the readable log, exclusive; 0 if it is empty."""
         return self._snapshot.max_phy_offset
 
     def queue_counts(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Return how many queues each topic has, as directories show: plain, and batch queues."""
+        """Return how many plain and batch queues each topic has, judged by directories."""
         with self._using:
             return _counts(self._snapshot.queue_paths), _counts(self._snapshot.batch_queue_paths)
 
     def look(self) -> bool:
-        """Take in what was written since the last look; return whether there was anything.
+        """Pick up what was written since the last look; return whether there was anything.
 
-        Cheap while nothing is; to be called every few milliseconds, by one thread.
+        Cheap while nothing changes; one thread should call it every few milliseconds.
 
         Raises
         ------
         StoreReadError, StoreNotFoundError
-            The store is gone, or cannot be read now; what was known is served on.
+            The store is gone or cannot be read now; queries still use the previous snapshot.
         """
         is_early = self._is_settled or time.monotonic() < self._due
         if is_early and self._watch.is_unchanged():
@@ -99,17 +99,17 @@ class ReadOnlyStore(StoreQueries):
         self._watch = self._new_watch()
         try:
             is_new = self._take(self._opened())
-        except FileVanishedError:  # a segment has expired just now: the next look knows
+        except FileVanishedError:  # a segment has just expired: the next look notices
             return False
         self._rest_s = _SHORTEST_REST_S if is_new else min(2 * self._rest_s, _LONGEST_REST_S)
         self._note_told()
         return is_new
 
     def dispatch_soon(self) -> None:
-        """Do nothing: whoever puts messages dispatches them, and `look` finds them."""
+        """Do nothing: the process that puts messages dispatches them, and `look` finds them."""
 
     def reading(self) -> AbstractContextManager[StoreSnapshot]:
-        """Hold the store as it is now for the length of a block; other queries wait."""
+        """Pin the current snapshot for the length of a block; other queries wait."""
         return self._reading()
 
     def close(self) -> None:
@@ -131,17 +131,17 @@ class ReadOnlyStore(StoreQueries):
 
     @staticmethod
     def _first_told(snapshot: StoreSnapshot) -> int:
-        """Return where records begin that may yet get into queues."""
+        """Return the offset from which records may still be dispatched."""
         if snapshot.state is not StoreState.LIVE:
             return snapshot.end_offset
         return dispatched_end(snapshot, max(snapshot.min_phy_offset, 0))
 
     def _take(self, snapshot: StoreSnapshot) -> bool:
-        """Serve another snapshot; tell of what queues have got; return whether it is news."""
+        """Serve a new snapshot, report newly dispatched records; return whether there is news."""
         with self._using:
             before, self._snapshot = self._snapshot, snapshot
             before.close()
-            told = min(self._told, snapshot.end_offset)  # a log that was cut
+            told = min(self._told, snapshot.end_offset)  # the log may have been cut
             end = dispatched_end(snapshot, max(told, snapshot.min_phy_offset, 0))
             new = list(scan_frames(snapshot.log, told, end, on_gap=skip_gap))
         self._told = end
@@ -150,7 +150,7 @@ class ReadOnlyStore(StoreQueries):
         return snapshot.end_offset != before.end_offset or bool(new)
 
     def _note_told(self) -> None:
-        """Note whether what may be there before the log grows is told already."""
+        """Note whether all records of the log have been reported as dispatched."""
         self._is_settled = self._told >= self.max_phy_offset
         self._watch.remember(self._snapshot, None)
         self._due = time.monotonic() + self._rest_s
@@ -161,7 +161,7 @@ class ReadOnlyStore(StoreQueries):
         with self._using:
             try:
                 yield self._snapshot
-            except FileVanishedError:  # its segment has expired: look again
+            except FileVanishedError:  # its segment has expired: `look` checks again
                 self._is_settled, self._due = False, 0.0
                 raise
 

@@ -1,4 +1,4 @@
-"""A store opened for reading only: readable range, queues and index as they stood, and queries."""
+"""A store opened read-only: its log, queues and index at that moment, and queries."""
 
 from __future__ import annotations
 
@@ -81,51 +81,52 @@ _PARTS_OF_A_STORE = ("commitlog", "consumequeue", "checkpoint", "lock", "config"
 _proven_starts: dict[tuple[object, ...], tuple[int, bytes]] = {}
 """Per process: (store, last segment, run of the broker) -> a record near the end, its first bytes.
 
-A new run may begin with a recovery that cuts the log before that record and leaves its bytes.
+The run is in the key because recovery at its start may cut the log before that record and leave the
+record's bytes in the file.
 """
-_MOST_PROVEN_STARTS = 1024  # 100 bytes each; the oldest are forgotten
+_MOST_PROVEN_STARTS = 1024  # 100 bytes each; the oldest are dropped
 _PROOF_BYTES = 88
-_MOST_QUEUES, _MOST_REMOTE_QUEUES = 4096, 8  # take 0.3 s, and some requests each
+_MOST_QUEUES, _MOST_REMOTE_QUEUES = 4096, 8  # 0.3 s in all; a few requests each
 
 
 class StoreSnapshot(StoreQueries, Closing):
-    """A store as it stood when it was opened; takes no lock, creates and changes nothing.
+    """A store as it was when opened; takes no lock, creates and changes nothing.
 
-    A `ReadableStore`. Files are opened read only and on demand; nothing after ``end_offset`` is
-    ever returned. Ranges and index files, and the queues that queries read, are remembered, so
-    repeated calls are cheap and answer alike; open a new one to see what a live broker has added.
-    Use it in one thread.
+    A `ReadableStore`. Files are opened read-only and on demand; nothing after ``end_offset`` is
+    ever returned. Queue ranges, index files and the queues that queries read are cached, so
+    repeated calls are cheap and give equal answers; open a new snapshot to see what a live broker
+    has added. Use it in one thread.
 
     Parameters
     ----------
     path
         The store root (``storePathRootDir``): a local path, or a URI for ``pyarrow.fs``.
     config
-        Sizes that the files do not show, and limits; default: RocketMQ's.
+        Sizes that the files do not show, and limits; optional, default RocketMQ's.
     end_offset
-        End of the log, if it was found before; None: find it.
+        End of the log, if already known; searched for if None.
 
     Raises
     ------
     StoreNotFoundError
-        There is no such path, or nothing of a store in it.
+        The path does not exist, or contains no part of a store.
     StoreFormatError
-        File names and sizes do not fit.
+        File names and sizes do not match.
     StoreKindError
-        It has logs of several nodes of a DLedger group, and it is not said which is its own.
+        The store has logs of several nodes of a DLedger group and nothing says which is its own.
 
     Attributes
     ----------
     dledger_directories
-        Where the log is one of DLedger: its directories.
+        Directories of a DLedger log; empty if the log is not DLedger's.
     kind
-        What of the store is kept in databases and other logs; queues in a database are, for all
-        that follows, not there.
+        Parts of the store in other logs or in databases that cannot be read; queues in such a
+        database are treated as missing.
     end_offset
         End of the log.
     tail_offset
-        Where the damage begins with which the log ends; ``end_offset`` when it ends with a whole
-        record, or when its end was given.
+        Start of the damage at the end of the log; ``end_offset`` if the log ends with a whole
+        record, or if its end was given.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class StoreSnapshot(StoreQueries, Closing):
         self._topics_read = False
         self._lost_ends: dict[int | None, LostEnd | None] = {}
         try:
-            _ = self.queue_database  # before the end: its units are of records of the log then
+            _ = self.queue_database  # before the end, so that its units are of records in the log
             given = None if end_offset is None else LogEnd(end_offset, "given", -1, end_offset)
             end = given or self._find_end()
             self.end_offset, self.tail_offset = end.end_offset, end.tail_offset
@@ -170,9 +171,9 @@ class StoreSnapshot(StoreQueries, Closing):
             self._last_start = end.proven_start if end_offset is None else None
             directory.forget(directory.resolve(), below=False)
             if self.state is StoreState.STOPPED:
-                self.state = store_state(directory)  # its end may be that of a run begun since
+                self.state = store_state(directory)  # a broker may have started meanwhile
         except BaseException:
-            self.close()  # nobody else can: there is no object yet
+            self.close()  # the caller cannot: it has no object yet
             raise
 
     @classmethod
@@ -184,36 +185,37 @@ class StoreSnapshot(StoreQueries, Closing):
 
     @property
     def reader(self) -> RecordReader:
-        """Single records of the log."""
+        """Reads single records of the log."""
         from store_core.log.record_reader import RecordReader  # noqa: PLC0415 (planning needs none)
 
         return RecordReader(self.log, self.end_offset, self.directory.uri)
 
     @property
     def min_phy_offset(self) -> int:
-        """First byte of the log; -1 when it is empty."""
+        """First byte of the log; -1 if it is empty."""
         return self.log.min_offset
 
     @property
     def max_phy_offset(self) -> int:
-        """End of the readable log, exclusive; 0 when it is empty."""
+        """End of the readable log, exclusive; 0 if it is empty."""
         return self.end_offset
 
     @property
     def lost_end(self) -> LostEnd | None:
-        """What the rest of the store proves to have followed the end of the log, and is gone.
+        """What is lost after the end of the log, as the rest of the store proves.
 
-        None where nothing is lost, where a broker has the store open, and where the end was given.
+        None if nothing is lost, if a broker has (or may have) the store open, or if the end was
+        given.
         """
         return self._find_lost_end(None)
 
     @property
     def evident_lost_end(self) -> LostEnd | None:
-        """What `lost_end` is, where checkpoint, index or some of the queues hint at a loss.
+        """`lost_end`, if checkpoint, index or some of the queues hint at a loss; else None.
 
-        Queues are asked only where the first two say nothing: the checkpoint is lost, or all that
-        is lost was stored in the millisecond of the last record that is left. Those of a remote
-        store, which take a chain of requests each, only in the first case.
+        Queues matter only if checkpoint and index show nothing: the checkpoint is missing, or
+        everything lost was stored in the same millisecond as the last remaining record. In a remote
+        store, where each queue takes a chain of requests, they are read only in the first case.
         """
         most = _MOST_QUEUES
         if not self.directory.is_local:
@@ -236,11 +238,11 @@ class StoreSnapshot(StoreQueries, Closing):
 
     @property
     def queue_database(self) -> QueueDatabase | None:
-        """The database of the queues, as it was when it was asked for first; None without one.
+        """The database of the queues, as it was at first access; None if there is none.
 
-        Where there are queues in files too, those count that reach further: a broker may write
-        both (``rocksdbCQDoubleWriteEnable``), and the database later; or have gone from one to
-        the other.
+        If there are queues in files too, the ones that reach further are used: a broker may write
+        both (``rocksdbCQDoubleWriteEnable``), the database later, or have switched from one to the
+        other.
         """
         if not self._database_sought:
             self._database_sought = True
@@ -250,7 +252,7 @@ class StoreSnapshot(StoreQueries, Closing):
         return self._database
 
     def _open_database(self, path: str) -> QueueDatabase | None:
-        """Return the database; None where it cannot be opened, or files hold newer units."""
+        """Return the database; None if it cannot be opened or the files reach at least as far."""
         try:
             database = QueueDatabase(self.directory, path)
         except (StoreFormatError, FileVanishedError) as err:  # the log can be read
@@ -263,7 +265,7 @@ class StoreSnapshot(StoreQueries, Closing):
         return database
 
     def _files_reach(self, paths: Mapping[tuple[str, int], str]) -> int:
-        """Return where the record of the newest unit in files ends, as the units say."""
+        """Return the end of the record of the newest unit in files, as the units give it."""
         end = 0
         for (topic, queue_id), path in paths.items():
             with suppress(CorruptRecordError, StoreFormatError):
@@ -275,9 +277,9 @@ class StoreSnapshot(StoreQueries, Closing):
 
     @property
     def has_light_queues(self) -> bool:
-        """Whether the broker had light queues on, as configuration or queues show.
+        """Whether the broker had light queues enabled, as configuration or queues show.
 
-        Not what records say: any producer can write the properties that name some.
+        Records are no evidence: any producer can write the properties that name light queues.
         """
         if self.config.enable_multi_dispatch or self.config.enable_lmq:
             return True
@@ -294,9 +296,9 @@ class StoreSnapshot(StoreQueries, Closing):
 
     @property
     def topic_configs(self) -> dict[str, TopicConfig] | None:
-        """Content of ``topics.json``; None when there is none, or a database has it."""
+        """Content of ``topics.json``; None if it does not exist, or settings are in a database."""
         if not self._topics_read:
-            if not self.kind.config_databases:  # else the file is what was true some day
+            if not self.kind.config_databases:  # else the file may be out of date
                 self._topics = load_topics(self.directory)
             self._topics_read = True
         return self._topics
@@ -310,30 +312,30 @@ class StoreSnapshot(StoreQueries, Closing):
         return self._index
 
     def consume_queue(self, topic: str, queue_id: int) -> StoredUnits | None:
-        """Return a consume queue, or None when it has no directory and is in no database."""
+        """Return a consume queue; None if it has no directory and is in no database."""
         path = self.queue_paths.get((topic, queue_id))
         return None if path is None else self.open_queue(topic, queue_id, path)
 
     def open_queue(self, topic: str, queue_id: int, path: str) -> StoredUnits:
-        """Return a queue of `queue_paths`, its files as they are now."""
+        """Return a queue of `queue_paths`, with its files as they are now."""
         if self.queue_database is not None:
             return self.queue_database.queue(topic, queue_id)
         size = self.config.mapped_file_size_consume_queue
         return ConsumeQueue.open(self.directory, topic, queue_id, path, size)
 
     def batch_segments(self, topic: str, queue_id: int) -> SegmentList | None:
-        """Return the files of a batch consume queue, or None when it has no directory."""
+        """Return the files of a batch consume queue; None if it has no directory."""
         path = self.batch_queue_paths.get((topic, queue_id))
         size = self.config.mapper_file_size_batch_consume_queue
         return None if path is None else BATCH_CONSUME_QUEUE.segments(self.directory, path, size)
 
     def batch_units(self, topic: str, queue_id: int) -> Units | None:
-        """Return all units of a batch consume queue, or None when it has no directory."""
+        """Return all units of a batch consume queue; None if it has no directory."""
         segments = self.batch_segments(topic, queue_id)
         return None if segments is None else read_batch_units(self.directory, segments)
 
     def ext_units(self, topic: str, queue_id: int, addresses: Int64s) -> ExtUnits | None:
-        """Look up extension units of a consume queue, or None when they have no directory."""
+        """Return extension units of a consume queue; None if they have no directory."""
         key = (topic, queue_id)
         if self._ext_paths is None:
             self._ext_paths = list_consume_queues(self.directory, CONSUME_QUEUE_EXT).queues
@@ -346,12 +348,12 @@ class StoreSnapshot(StoreQueries, Closing):
         return None if segments is None else read_ext_units(self.directory, segments, addresses)
 
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
-        """Return a queue of either kind with its proved range; None when it has no directory.
+        """Return a queue of either kind with its proved range; None if it does not exist.
 
         Raises
         ------
         StoreKindError
-            The store keeps its queues in a database.
+            The queues are in a database that cannot be read.
         """
         key = (topic, queue_id)
         self.kind.require_queue_files("they cannot be read")
@@ -360,26 +362,26 @@ class StoreSnapshot(StoreQueries, Closing):
         return self._queues[key]
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
-        """Return the proved range of a consume queue; ``(0, 0)`` when it does not exist."""
+        """Return the proved range of a consume queue; ``(0, 0)`` if it does not exist."""
         key = (topic, queue_id)
         if key not in self._ranges:
             self._ranges[key] = self.present_range(topic, queue_id)
         return self._ranges[key]
 
     def present_range(self, topic: str, queue_id: int) -> QueueRange:
-        """Return what `queue_range` does, as the files are now; it is not remembered."""
+        """Return the `queue_range` of the files as they are now; it is not cached."""
         queue = self.consume_queue(topic, queue_id)
         return QueueRange(0, 0) if queue is None else queue_range(queue, self.log, self.end_offset)
 
     def prefetched_queues(
         self, keys: Iterable[tuple[str, int]], *, units: bool = False, whole: bool = False
     ) -> Iterator[tuple[str, int]]:
-        """Yield the keys of consume queues, those of a remote store a little after they were read.
+        """Yield the keys of consume queues; those of a remote store are read ahead.
 
-        ``units``: all units of them are needed, not only where they begin and end; ``whole``: also
-        what lies after them.
+        With ``units``, all their units are read, not only those at begin and end; with ``whole``,
+        also the rest of their files.
         """
-        if self.queue_database is not None:  # it was copied here: nothing to wait for
+        if self.queue_database is not None:  # it was copied here: nothing to read ahead
             return iter(list(keys))
         log, end = self.log, self.end_offset
         return prefetched_queues(keys, self.consume_queue, log, end, units=units, whole=whole)
@@ -387,13 +389,13 @@ class StoreSnapshot(StoreQueries, Closing):
     def dispatched_offset(self, near: Iterable[tuple[str, int]] = ()) -> int:
         """Return an offset of the log below which every record has its units in the queues.
 
-        That is so of all queues as they are read from the first call on: what was remembered of
-        queues is forgotten then. Later calls return the same.
+        This is true of queues read after the first call, which drops everything cached of queues.
+        Later calls return the same offset.
 
         Parameters
         ----------
         near
-            Queues that are read anyway (see ``dispatch_proof``).
+            Queues that the caller reads anyway (see ``dispatch_proof``).
         """
         if self._dispatched is None:
             self._dispatched = self._prove_dispatch(near)
@@ -405,11 +407,11 @@ class StoreSnapshot(StoreQueries, Closing):
             wanted = list(self.prefetched_queues(near))
             margin_ms = self.config.flush_consume_queue_thorough_interval
             return proved_dispatch(self, self.directory, self.present_range, wanted, margin_ms)
-        # An index file may tell of records whose units are in the broker's memory only.
+        # An index file may name records whose units are only in the broker's memory.
         return max(min(self.queue_database.dispatched_offset(), self.end_offset), 0)
 
     def _forget_queues(self) -> None:
-        if self.state is not StoreState.STOPPED:  # else all was dispatched before it was opened
+        if self.state is not StoreState.STOPPED:  # else all was dispatched before the opening
             for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, CONSUME_QUEUE_EXT):
                 self.directory.forget(self.directory.resolve(kind.directory))
             self.directory.forget(self.directory.resolve(CONFIG_DIR))
@@ -421,15 +423,15 @@ class StoreSnapshot(StoreQueries, Closing):
     def last_dispatched(self) -> tuple[int, int]:
         """Return start and end of the last record that is in a consume queue; (-1, 0) if none.
 
-        Looks at the tail of every queue of the store.
+        Reads the tail of every queue of the store.
         """
         ranges = [self.queue_range(*key) for key in self.prefetched_queues(self.queue_paths)]
         return max(((r.last_start, r.last_end) for r in ranges), default=(-1, 0))
 
     def newest_store_timestamp(self) -> int | None:
-        """Return about when the log ends (ms): the store time of the last record in a queue.
+        """Return the store time (ms) of the last record in a queue, about the end of the log.
 
-        Of queues in a database, what the checkpoint says was flushed last. None: not known.
+        If the queues are in an unreadable database, the checkpoint's flush time. None if unknown.
         """
         if self.kind.queue_database:
             return (self.checkpoint.physic_msg_timestamp if self.checkpoint else 0) or None
@@ -437,20 +439,20 @@ class StoreSnapshot(StoreQueries, Closing):
         return self.store_timestamp_at(last) if last >= 0 else None
 
     def oldest_store_timestamp(self) -> int | None:
-        """Return the store time (ms) of the log's first record; None when it begins with none."""
+        """Return the store time (ms) of the log's first record; None if it starts with none."""
         first = self.log.segments.find(max(self.min_phy_offset, 0))
         return self.log.first_store_timestamp(first, self.end_offset) if first else None
 
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
-        """Return the store time (ms) of the record that starts there; None when none does."""
+        """Return the store time (ms) of the record that starts there; None if none does."""
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
 
     def reopened(self) -> StoreSnapshot:
-        """Return the store up to the same end, opened anew: for when a file of it vanished."""
+        """Return a new snapshot with the same end, for use after a file vanished."""
         return StoreSnapshot(self.directory, self.config, self.end_offset)
 
     def close(self) -> None:
-        """Close the files; those of the index are opened again when they are needed."""
+        """Close the files; those of the index are reopened if needed."""
         self.log.close()
         if self._index is not None:
             self._index.close()
@@ -464,7 +466,7 @@ class StoreSnapshot(StoreQueries, Closing):
         return nullcontext(self)
 
     def _key_search(self, store: ReadableStore) -> KeySearch:
-        """Return the one search of this snapshot, which remembers what it has read."""
+        """Return the one search of this snapshot, which caches what it has read."""
         if self._search is None:
             self._search = super()._key_search(store)
         return self._search
@@ -507,7 +509,7 @@ class StoreSnapshot(StoreQueries, Closing):
         from store_core.recovery.lost_end import FilesWitness  # noqa: PLC0415 (workers need none)
 
         last_start, state = self._last_start, self.state
-        # Nobody can tell whether a broker has a remote store open.
+        # A remote store does not show whether a broker has it open.
         maybe_live = state is StoreState.LIVE or (
             state is StoreState.CRASHED and not self.directory.is_local
         )
@@ -527,13 +529,13 @@ class StoreSnapshot(StoreQueries, Closing):
         return None if found is None or self._was_opened_since() else found
 
     def _was_opened_since(self) -> bool:
-        """Return whether a broker has opened the store since the end of its log was found."""
+        """Return whether a broker has opened the store since this snapshot found the log's end."""
         self.directory.forget(self.directory.resolve(), below=False)
         is_same = load_checkpoint(self.directory) == self.checkpoint
         return not is_same or store_state(self.directory) is not self.state
 
     def _broker_run(self) -> tuple[object, ...]:
-        """Return what differs between the runs of a broker on this store."""
+        """Return values that differ between a broker's runs on this store."""
         abort = self.directory.stat(self.directory.resolve(ABORT_FILE))
         confirmed = self.checkpoint.confirm_phy_offset if self.checkpoint else None
         return (abort.modified_ms if abort else None, confirmed)
@@ -557,7 +559,7 @@ class StoreSnapshot(StoreQueries, Closing):
 
 
 class _Evidence:
-    """What a store's other files say about the end of its log (see ``log_end.EndEvidence``)."""
+    """What a store's other files show about the end of its log (see ``log_end.EndEvidence``)."""
 
     def __init__(self, store: StoreSnapshot) -> None:
         self._store = store
@@ -601,10 +603,10 @@ class _Evidence:
         return self._store.batch_units(topic, queue_id) if simple is None else simple
 
     def _find_last_dispatched(self) -> tuple[int, int]:
-        """Like ``StoreSnapshot.last_dispatched``, while the end of the log is not known yet."""
+        """As ``StoreSnapshot.last_dispatched``, but before the end of the log is known."""
         store = self._store
         end = store.log.segments.max_offset
-        if store.kind.queue_database:  # what is in it is not known: perhaps everything
+        if store.kind.queue_database:  # its content is unknown: perhaps everything
             indexed = self.indexed_offset() or 0
             return indexed, indexed if self.is_live() else end
         last_start, last_end = -1, 0
@@ -616,14 +618,14 @@ class _Evidence:
                 queue = store.consume_queue(*key)
                 found = queue_range(queue, store.log, end) if queue else QueueRange(0, 0)
             except (CorruptRecordError, StoreFormatError):
-                last_end = end  # what is in a damaged queue is not known: perhaps everything
+                last_end = end  # a damaged queue's content is unknown: perhaps everything
                 continue
             last_start, last_end = max(last_start, found.last_start), max(last_end, found.last_end)
         return last_start, last_end
 
 
 def _look_at(directory: StoreDirectory, config: MessageStoreConfig) -> None:
-    """Ask at once for the listings that opening a remote store needs."""
+    """Request in parallel the listings and first bytes that opening a remote store needs."""
     directory.remember()
     if directory.is_local:
         return
