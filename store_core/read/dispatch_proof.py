@@ -1,21 +1,20 @@
-"""Up to where the queues of a store hold a unit of every record, whoever writes to it meanwhile.
+"""Proves up to which log offset every record has its queue unit, while other processes write.
 
-Files that are read one after the other are of different moments: what the last one shows says
-nothing of those that were read before it. So the proof is taken first, and whatever queue is read
-afterwards holds at least what the proof says.
+Files read one after the other show different moments: the last one says nothing of those read
+before it. So the proof is taken first, and any queue read afterwards has at least the units that
+the proof promises.
 
-What proves it:
+The evidence:
 
-- A record in the index was in its queue before: RocketMQ dispatches record by record, in the order
-  of the log, to the queue, then to the index (with ``enableBuildConsumeQueueConcurrently`` too:
-  what is prepared by several threads is dispatched by one, in order). `MessageStore` does so a
-  round at a time.
-- A record in a queue was dispatched; with RocketMQ all before it were. `MessageStore` gives the
-  units of a round to one queue after the other, so in a store that is being written what lies less
-  than a round before the record is not believed.
-- What the sink commits goes to the index while it goes to the queues: nothing of a job whose
-  journal is open is believed.
-- After a crash only what the checkpoint says was flushed, less what recovery does not believe.
+- A record in the index was in its queue before: RocketMQ dispatches record by record, in log order,
+  to the queue, then to the index (also with ``enableBuildConsumeQueueConcurrently``: several
+  threads prepare, one dispatches in order). `MessageStore` does so a round at a time.
+- A record in a queue was dispatched, and with RocketMQ so were all records before it.
+  `MessageStore` writes the units of a round to one queue after the other, so in a store that is
+  being written the last round of bytes before the record is not proved.
+- A commit of the sink writes to index and queues at the same time: records of a job whose journal
+  is open are not proved.
+- After a crash, only what the checkpoint says was flushed, minus recovery's safety margin.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     RangeOf = Callable[[str, int], QueueRange]
 
 _NEAR_BYTES = 1 << 20
-"""A tail of this size is scanned rather than narrowed by looking at every queue of the store."""
+"""A tail up to this size is scanned; only a longer one is narrowed by reading every queue."""
 
 
 def proved_dispatch(
@@ -49,9 +48,9 @@ def proved_dispatch(
     near: Iterable[tuple[str, int]],
     margin_ms: int,
 ) -> int:
-    """Return an offset of the log below which queues that are read from now on lack no unit.
+    """Return a log offset below which no unit is missing from queues read from now on.
 
-    ``margin_ms``: how long units may not have been on the disk when the checkpoint named them.
+    ``margin_ms`` is how far the checkpoint's times may be ahead of the units on the disk.
     """
     if store.state is StoreState.CRASHED:
         return min(_flushed(store, margin_ms), _last_end(range_of, store.queue_paths))
@@ -75,17 +74,17 @@ def _indexed(store: ReadableStore) -> int:
 
 
 def _last_end(range_of: RangeOf, queues: Iterable[tuple[str, int]]) -> int:
-    """Return where the newest record ends that is in one of some queues; 0 if none is."""
+    """Return the end of the newest record in the given queues; 0 if there is none."""
     last = 0
     for topic, queue_id in queues:
         try:
             last = max(last, range_of(topic, queue_id).last_end)
         except (CorruptRecordError, StoreFormatError, StoreReadError):
-            continue  # it proves nothing
+            continue  # a damaged queue proves nothing
     return last
 
 
 def _flushed(store: ReadableStore, margin_ms: int) -> int:
-    """Return from where recovery would dispatch again after a crash."""
+    """Return the offset from which recovery would dispatch again after a crash."""
     flushed_ms = store.checkpoint.min_timestamp - margin_ms if store.checkpoint else 0
     return last_begun_by(store.log, store.end_offset, flushed_ms)

@@ -1,9 +1,8 @@
 """All messages that have a key: exact, uncapped and distinct.
 
-The index names candidates; their keys are compared after decoding. What it does not speak for (the
-tail that is not indexed yet, gaps between its files, files that are lost or not to be trusted,
-topics of inner batches) is scanned. Index times are never looked at: they are whole seconds, and
-wrong in rolled files.
+The index names candidates; their keys are compared after decoding. Parts of the log the index does
+not cover (the unindexed tail, gaps between its files, lost or untrustworthy files, topics of inner
+batches) are scanned. Index times are never used: they are whole seconds, and wrong in rolled files.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
 
 _KEPT_RANGE_BYTES = 64 << 10
 _KEPT_RANGES = 64
-"""Every query has to look at what the index lacks, which as a rule is a record or two at its end:
-the keys of that many small ranges are kept (scanning takes a millisecond each)."""
+"""Every query has to read what the index lacks, usually a record or two at its end: the keys of up
+to this many small ranges are cached (scanning one takes a millisecond)."""
 
 
 class _KeyQuery(NamedTuple):
-    """Which messages are asked for: one of the keys; times in ms, both inclusive, None = open."""
+    """The query: messages with one of the keys; times in ms, both inclusive, None = open."""
 
     topic: str
     keys: frozenset[str]
@@ -58,14 +57,14 @@ class _KeyQuery(NamedTuple):
 
 
 class _KeptRecord(NamedTuple):
-    """A record and all its keys; None: not known without opening its body."""
+    """A record and all its keys; None for an inner batch, whose keys are in its body."""
 
     record: StoredRecord
     keys: frozenset[str] | None
 
 
 class KeySearch:
-    """Finds messages by key in one store; remembers what all queries need."""
+    """Finds messages by key in one store; caches what all queries need."""
 
     def __init__(self, store: ReadableStore) -> None:
         self._store, self._reader = store, store.reader
@@ -90,7 +89,7 @@ class KeySearch:
         records = {}
         for offset in places:
             record = self._reader.find(offset)
-            if record is None:  # left over from a cut log, or damaged: the scan tells
+            if record is None:  # left over from a cut log, or damaged: the scan shows which
                 ranges.append(segment_range(self._store, offset))
             else:
                 records[offset] = record
@@ -105,7 +104,7 @@ class KeySearch:
     def offsets(
         self, topic: str, keys: Any, begin_ms: int | None, end_ms: int | None
     ) -> KeyOffsets:
-        """Return where the messages of many keys lie (see ``OffsetSearch``)."""
+        """Return the log offsets of the messages of many keys (see ``OffsetSearch``)."""
         wanted = TopicKeys.from_keys(topic, keys)
         return OffsetSearch(self._store, wanted, begin_ms, end_ms).run(self._time_at)
 
@@ -169,7 +168,7 @@ def _keys_of(record: StoredRecord) -> frozenset[str] | None:
 
 
 def _may_have_key(frames: RecordFrames, keys: frozenset[str]) -> Bools:
-    """Compare the keys of records; inner batches may always have one."""
+    """Return which records may have one of the keys; inner batches always may."""
     may_have: Bools = holds_inner_batch(frames.column("sys_flag"))
     may_have |= has_any_key(MessageColumns(frames), text_set(keys))
     return may_have

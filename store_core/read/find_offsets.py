@@ -1,7 +1,7 @@
-"""Where the messages of many keys lie: exact, in columns.
+"""Log offsets of the messages of many keys: exact, in columns.
 
 Index and log give pairs of a key and a record whose hashes are equal; then the key is compared
-with those of the record. What the index does not speak for is scanned (see ``key_candidates``).
+with those of the record. Parts the index does not cover are scanned (see ``key_candidates``).
 """
 
 from __future__ import annotations
@@ -48,31 +48,32 @@ if TYPE_CHECKING:
 _CHUNK_RECORDS = 16384
 _ROW_BITS = 32
 _FEW = 64
-"""So many times fewer hashes are sorted instead of those of all keys: most scans are short."""
+"""If records have this many times fewer hashes than there are keys, their hashes are sorted instead
+of the keys': most scans are short."""
 
 
 class KeyOffsets(NamedTuple):
-    """Pairs of a key (its index) and the record that has it: ascending, distinct."""
+    """Pairs of a key (its index) and the offset of a record that has it: ascending, distinct."""
 
     key_index: Int64s
     commit_log_offset: Int64s
 
 
 class TopicKeys(NamedTuple):
-    """The keys of one topic that are looked for; those that no record can have are left out."""
+    """The keys to find in one topic, without those that no record can have."""
 
     topic: str
     given: Int64s
-    """Which of the keys that were given."""
+    """Index of each key in the given keys."""
     texts: Any
     """``pa.StringArray`` without nulls."""
     hashes: Int32s
     is_word: Bools
-    """It can be a word of KEYS: there is no space in it."""
+    """Whether the key has no space, so that it can be a word of KEYS."""
 
     @classmethod
     def from_keys(cls, topic: str, keys: Any) -> TopicKeys:
-        """Take keys from a sequence of strings or an Arrow array; one string is one key."""
+        """Build from a sequence of strings, an Arrow array, or one string, which is one key."""
         texts = _string_array([keys] if isinstance(keys, str) else keys)
         length = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False)
         possible = (length > 0) & (length <= MAX_PROPERTIES_BYTES)
@@ -98,12 +99,12 @@ def _string_array(keys: Any) -> Array:
 
 
 class OffsetSearch:
-    """One search.
+    """One search for the offsets of keys.
 
     Parameters
     ----------
     begin_ms, end_ms
-        Store times, inclusive; None: open.
+        Store times, inclusive; None = open.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class OffsetSearch:
         return KeyOffsets(self._wanted.given[key], offset)
 
     def _look_up(self, store_timestamp_at: StoreTimestampAt) -> list[tuple[int, int]]:
-        """Verify what the index names; return the ranges to be scanned."""
+        """Verify the records that the index names; return the ranges to scan."""
         store, wanted = self._store, self._wanted
         try:
             named = hash_candidates(store, wanted.topic, wanted.hashes, store_timestamp_at)
@@ -152,7 +153,7 @@ class OffsetSearch:
         return ranges
 
     def _records(self, offsets: Int64s) -> Iterator[tuple[RecordFrames | None, int, int]]:
-        """Yield frames of ascending, distinct offsets and the rows they are of."""
+        """Yield frames of ascending, distinct offsets, each with its range of rows in them."""
         log, size = self._store.log, max(self._store.log.segments.file_size, 1)
         cuts = np.flatnonzero(np.diff(offsets // size)) + 1
         for low, high in zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)]):
@@ -179,7 +180,7 @@ class OffsetSearch:
                 self._verify(of_topic, np.array([batch]), np.empty(1, np.int64))
 
     def _with_hashes(self, hashes: Int32s) -> tuple[Int64s, Int64s]:
-        """Return the pairs (row of ``hashes``, key) that are equal."""
+        """Return the pairs (row of ``hashes``, key) whose hashes are equal."""
         wanted = self._wanted.hashes
         if self._by_hash is None and len(hashes) * _FEW < len(wanted):
             key, row = _equal_pairs(wanted, hashes, np.argsort(hashes))
@@ -189,7 +190,7 @@ class OffsetSearch:
         return _equal_pairs(hashes, wanted, self._by_hash)
 
     def _verify(self, frames: RecordFrames, row: Int64s, key: Int64s) -> None:
-        """Keep the pairs (row of the frames, key) of which the record has the key."""
+        """Add the pairs (row of the frames, key) whose record has the key to the result."""
         if not frames.ok.all():
             kept = frames.ok[row]
             row, key = (np.cumsum(frames.ok) - 1)[row[kept]], key[kept]
@@ -219,7 +220,7 @@ class OffsetSearch:
         return asked
 
     def _add_inner(self, commit_log_offset: int) -> None:
-        """Compare the keys of the messages of an inner batch."""
+        """Add the keys that messages of an inner batch have to the result."""
         if self._by_text is None:
             self._by_text = {}
             for number, text in enumerate(self._wanted.texts.to_pylist()):
@@ -233,7 +234,7 @@ class OffsetSearch:
 
 
 def _equal_pairs(left: Int32s, right: Int32s, order: Int64s) -> tuple[Int64s, Int64s]:
-    """Return all (row of left, row of right) that are equal; ``order`` sorts ``right``."""
+    """Return all pairs (row of left, row of right) of equal values; ``order`` sorts ``right``."""
     ordered = right[order]
     low = np.searchsorted(ordered, left, "left")
     count = np.searchsorted(ordered, left, "right") - low
@@ -243,13 +244,13 @@ def _equal_pairs(left: Int32s, right: Int32s, order: Int64s) -> tuple[Int64s, In
 
 
 def _distinct(key: Int64s, offset: Int64s) -> tuple[Int64s, Int64s]:
-    """Sort pairs by key and offset, without repeats.
+    """Sort pairs by key and offset and drop duplicates.
 
-    Numbers made of key and place sort faster than two columns; as a rule offsets ascend already.
+    Numbers packed of key and row sort faster than two columns; offsets usually ascend already.
     """
     # Keys [1, 0, 1, 1] at offsets [10, 20, 30, 30] are packed as key and row: 1.0 0.1 1.2 1.3,
     # sorted 0.1 1.0 1.2 1.3: keys [0, 1, 1, 1], offsets [20, 10, 30, 30].
-    # Rows that repeat the one before go: keys [0, 1, 1], offsets [20, 10, 30].
+    # Rows equal to the previous one are dropped: keys [0, 1, 1], offsets [20, 10, 30].
     if len(offset) and int(np.diff(offset).min(initial=0)) < 0:
         order = np.argsort(offset, kind="stable")
         key, offset = key[order], offset[order]

@@ -30,12 +30,12 @@ def get_message(
     max_msg_nums: int,
     message_filter: MessageFilter | None,
 ) -> GetMessageResult:
-    """Read messages of a queue from an offset on; None is a queue that does not exist.
+    """Read messages of a queue from an offset on; ``queue`` is None if it does not exist.
 
     Raises
     ------
     CorruptRecordError
-        A unit points at bytes that are no record of its size.
+        A unit points at bytes that are not a record of its size.
     CorruptBodyError
         A body cannot be inflated.
     """
@@ -58,7 +58,7 @@ def get_message(
 
 
 def outside_of_queue(queue: ReadableQueue, offset: int) -> tuple[GetMessageStatus, int] | None:
-    """Return status and next offset when there is nothing to scan."""
+    """Return status and next offset if there is nothing to scan, else None."""
     if queue.max_offset == 0:
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < queue.min_offset:
@@ -71,7 +71,7 @@ def outside_of_queue(queue: ReadableQueue, offset: int) -> tuple[GetMessageStatu
 
 
 class Pull(ABC):
-    """The scan of a pull, which finds records one by one; `take` keeps them."""
+    """The scan of a pull, which passes records one by one to `take`."""
 
     def __init__(
         self,
@@ -98,12 +98,12 @@ class Pull(ABC):
 
     @property
     def suggests_slave(self) -> bool:
-        """What was looked at last is not in the memory of this machine any more."""
+        """Whether the last record scanned is probably no longer in this machine's memory."""
         return self._looked_at < self._memory_from
 
     @abstractmethod
     def take(self, start: int, size: int) -> bool:
-        """Keep a record; return False for one that the filter does not want.
+        """Add a record to the result; return False if the filter rejects it.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Pull(ABC):
         """
 
     def run(self) -> None:
-        """Look at units until enough is found, or there are no more."""
+        """Scan runs of units until one yields records, the queue ends, or the run limit is met."""
         for _ in range(self._config.travel_cq_file_num_when_get_message):
             if self.found_bytes or self.next_offset >= self._queue.max_offset:
                 break
@@ -132,7 +132,7 @@ class Pull(ABC):
             matched = self._filter.matches_units(run.tags_code)
         max_offset, holds = self._queue.max_offset, self._reader.holds
         stop = self._begin - (-self._filter_bytes // self._queue.unit_bytes)
-        next_file_start = -1  # records below it are known to be gone
+        next_file_start = -1  # records before it are known to be gone
         for row, (queue_offset, count, start, size) in enumerate(run.rows()):
             if queue_offset >= stop or self.next_offset >= max_offset:
                 break
@@ -166,7 +166,10 @@ class Pull(ABC):
         return self._filter.matches_properties(properties)
 
     def _is_full(self, start: int, size: int, count: int) -> bool:
-        """``isTheBatchFull``, which is asked from the second message on."""
+        """Return whether the limits exclude the next record; asked after the first message.
+
+        Source: RocketMQ ``isTheBatchFull``.
+        """
         if self.message_count + count > self._max_msg_nums:
             return True
         config, total = self._config, self.found_bytes + size
@@ -182,7 +185,7 @@ class Pull(ABC):
 
 
 class _MessagePull(Pull):
-    """Makes messages of the records."""
+    """Decodes the records into messages."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -199,7 +202,7 @@ class _MessagePull(Pull):
 
 
 def wrong_size(reader: RecordReader, start: int, size: int, found: int) -> CorruptRecordError:
-    """Return the error of a unit whose size is not that of its record."""
+    """Return the error for a unit whose size is not its record's."""
     return CorruptRecordError(
         f"the record at offset {start} of the log has {found} bytes, its consume queue says {size}",
         reader.path_of(start),
@@ -208,13 +211,13 @@ def wrong_size(reader: RecordReader, start: int, size: int, found: int) -> Corru
 
 
 def _bytes_in_memory(config: MessageStoreConfig) -> int:
-    """Return how many of the newest bytes of a log are taken to be in memory."""
+    """Return how many of a log's newest bytes are assumed to be in memory."""
     return _memory_bytes() * config.access_message_in_memory_max_ratio // 100
 
 
 @lru_cache(maxsize=1)
 def _memory_bytes() -> int:
-    """Return the machine's memory; where it is not known, as if everything fitted."""
+    """Return the machine's memory in bytes; if unknown, a size that everything fits in."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

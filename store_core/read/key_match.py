@@ -1,7 +1,7 @@
-"""Whether messages have keys. A message has a key that is a word of ``KEYS``, or its ``UNIQ_KEY``.
+"""Whether messages have keys. A message's keys are the words of ``KEYS``, and its ``UNIQ_KEY``.
 
-The rule for one message, for many messages and a set of keys, and for pairs of both; a property
-test holds the three equal.
+The rule exists for one message, for many messages with a set of keys, and for pairs of both; a
+property test checks that the three agree.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _SCAN_BYTES = 32 << 20
 
 
 def is_text(key: str) -> bool:
-    """Return whether decoded text can equal a string: no lone surrogate is in any.
+    """Return whether a string can equal decoded text, which has no lone surrogates.
 
-    Arrow takes none either.
+    Arrow rejects lone surrogates too.
     """
     try:
         key.encode()
@@ -57,12 +57,12 @@ def is_text(key: str) -> bool:
 
 
 def text_set(wanted: Collection[str]) -> Array:
-    """Return a set of strings to look values up in, without those that no text can equal."""
+    """Return an Arrow array of strings to look values up in, without those `is_text` rejects."""
     return pa.array([text for text in wanted if is_text(text)], pa.string())
 
 
 def is_any_of(strings: Array, wanted: Array | KeySet) -> Bools:
-    """Return which strings are in a `text_set`, or in a `KeySet`; nulls are not."""
+    """Return which strings are in a `text_set` or a `KeySet`; nulls are not."""
     if isinstance(wanted, KeySet):
         return wanted.contains(strings)
     found: Bools = pc.is_in(strings, value_set=wanted).to_numpy(zero_copy_only=False)
@@ -70,7 +70,7 @@ def is_any_of(strings: Array, wanted: Array | KeySet) -> Bools:
 
 
 def has_any_word(words: Array, wanted: Array | KeySet) -> Bools:
-    """Return which lists of words have one of a set."""
+    """Return which lists of words contain a word of the set."""
     hits = is_any_of(words.flatten(), wanted)
     found = np.zeros(len(words), np.bool_)
     found[pc.list_parent_indices(words).to_numpy()[hits]] = True
@@ -84,15 +84,15 @@ def keys_of(properties: Mapping[str, str]) -> frozenset[str]:
 
 
 def has_any_key(messages: MessageColumns | UnwrappedRows, wanted: Array | KeySet) -> Bools:
-    """Return which messages have one of the keys of a set."""
+    """Return which messages have a key of the set."""
     unique = is_any_of(messages.column("unique_key"), wanted)
     return unique | has_any_word(messages.column("keys"), wanted)
 
 
 def have_key(records: MessageColumns, row: Int64s, asked: Array, is_word: Bools) -> Bools:
-    """Return of pairs whether the record has the key that is asked for."""
-    # As a rule a record has one word and the pairs are found by it: KEYS is compared whole,
-    # then UNIQ_KEY where that differs, and split into words only where both do.
+    """Return for each pair whether the record (``row``) has the key (``asked``)."""
+    # Usually KEYS is one word, the one that gave the pair: so KEYS is compared whole, then UNIQ_KEY
+    # if that differs, and KEYS is split into words only if both differ.
     keys = records.property_values(PROPERTY_KEYS)
     has = _are_equal(keys, row, asked) & is_word
     left = np.flatnonzero(~has)
@@ -110,25 +110,25 @@ def have_key(records: MessageColumns, row: Int64s, asked: Array, is_word: Bools)
 
 
 def _are_equal(values: Array, row: Int64s, asked: Array) -> Bools:
-    if len(row) != len(values) or (row != np.arange(len(row))).any():  # as a rule all, in order
+    if len(row) != len(values) or (row != np.arange(len(row))).any():  # usually all, in order
         values = values.take(pa.array(row))
     equal = pc.fill_null(pc.equal(values, asked), False)
     same: Bools = equal.to_numpy(zero_copy_only=False)
     return same
 
 
-# Arrow's ``is_in`` puts the whole set into a hash table at each call; here that is done once. A
-# hash is that of RocketMQ's index, 32 bits, and what has an equal one is compared itself.
+# Arrow's ``is_in`` builds a hash table of the whole set at each call; this builds its table once.
+# The hash is that of RocketMQ's index, 32 bits; strings with equal hashes are compared.
 class KeySet:
-    """A set of strings.
+    """A set of strings with fast lookups.
 
-    Of ten million of 16 bytes it takes 0.4 GB. A string that is looked up costs 50 ns, most of
-    them for its hash, and more only where some key has the same.
+    Ten million strings of 16 bytes take 0.4 GB. A lookup costs 50 ns, most of it for the hash, and
+    more only if some key has an equal hash.
 
     Examples
     --------
-    Of hashes 7, 3, 7 of keys a, b, c, sorted are 3, 7, 7 of the keys 1, 0, 2. A string of hash 7
-    is compared with the keys 0 and 2; one of hash 5 with none.
+    If the keys a, b, c have hashes 7, 3, 7, the sorted hashes are 3, 7, 7 of the keys 1, 0, 2. A
+    string with hash 7 is compared with the keys 0 and 2; one with hash 5 with none.
     """
 
     def __init__(self, keys: Array) -> None:
@@ -153,7 +153,7 @@ class KeySet:
         count = np.searchsorted(self._hashes, hashes[rows], "right") - low
         rows, low, count = rows[count > 0], low[count > 0], count[count > 0]
         most = int(count.max(initial=0))
-        for step in range(most):  # keys of one hash, one after the other: as a rule there is one
+        for step in range(most):  # over the keys of one hash: usually there is one
             keys = self._keys.take(pa.array(self._order[low + step]))
             asked = strings.take(pa.array(rows)).cast(pa.large_string())
             equal = pc.fill_null(pc.equal(asked, keys), False)
@@ -163,24 +163,24 @@ class KeySet:
         return found
 
     def _mark_of(self, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Return the mark of each hash: its low bits, in which those of neighbours differ."""
+        """Return the mark of each hash: its low bits mixed with the next higher ones."""
         marks: npt.NDArray[np.uint32] = (hashes ^ (hashes >> self._bits)) & np.uint32(
             (1 << int(self._bits)) - 1
         )
         return marks
 
 
-# One answer for every way to ask for keys. Index times are never looked at: they are whole seconds,
-# cut off, and in a rolled file relative to the file before.
+# All searches by key use the candidates below. Index times are never used: they are whole seconds,
+# truncated, and in a rolled file relative to the previous file.
 class NotIndexedError(StoreError):
-    """The index does not speak of these messages; the text says why. The log has to be scanned."""
+    """The index does not cover these messages (the text says why), so the log must be scanned."""
 
 
 class KeyCandidates(NamedTuple):
-    """Offsets that the index names (ascending, distinct), and ranges of the log to be scanned.
+    """Offsets that the index names (ascending, distinct), and ranges of the log to scan.
 
-    An offset at which no record starts was left over from a cut log, or the record is damaged:
-    `segment_range` of it has to be scanned too.
+    If no record starts at an offset, it is left over from a cut log or the record is damaged: scan
+    the `segment_range` of the offset too.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -188,7 +188,7 @@ class KeyCandidates(NamedTuple):
 
 
 def has_batch_queues(store: ReadableStore, topic: str) -> bool:
-    """Return whether a topic has batch consume queues, by its configuration or its directories."""
+    """Return whether a topic has batch consume queues, by its configuration or directories."""
     config = (store.topic_configs or {}).get(topic)
     if config is not None and config.has_batch_queues:
         return True
@@ -196,9 +196,9 @@ def has_batch_queues(store: ReadableStore, topic: str) -> bool:
 
 
 def _is_simple_topic(store: ReadableStore, topic: str) -> bool:
-    """Return whether it is known that the topic's messages are records of their own.
+    """Return whether the topic is known and each of its messages is a record of its own.
 
-    Index entries of batch topics speak of whole batches, not of the messages in them.
+    Index entries of batch topics cover whole batches, not the messages in them.
     """
     if has_batch_queues(store, topic):
         return False
@@ -209,7 +209,7 @@ def _is_simple_topic(store: ReadableStore, topic: str) -> bool:
 def key_candidates(
     store: ReadableStore, topic: str, keys: Collection[str], store_timestamp_at: StoreTimestampAt
 ) -> KeyCandidates:
-    """Return where messages of a topic with one of the keys may lie.
+    """Return where a topic's messages with one of the keys may be.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def hash_candidates(
     hashes: npt.NDArray[np.int32],
     store_timestamp_at: StoreTimestampAt,
 ) -> HashCandidates:
-    """Return what `key_candidates` does for keys of some hashes, and for which of them.
+    """Return the candidates for keys with the given hashes, and which hash each is for.
 
     Raises
     ------
@@ -265,12 +265,12 @@ def segment_range(store: ReadableStore, commit_log_offset: int) -> tuple[int, in
 
 
 def frames_in(store: ReadableStore, start: int, stop: int) -> Iterator[RecordFrames]:
-    """Yield the records that start in a range that has to be scanned.
+    """Yield the records that start in a range of the log.
 
     Raises
     ------
     CorruptRecordError
-        Something in there is damaged or missing.
+        Something in the range is damaged or missing.
     """
     stop, sizer = min(stop, store.end_offset), BatchSizer(_SCAN_ROWS, _SCAN_BYTES)
     return scan_frames(store.log, start, stop, store.end_offset, on_gap=refuse_gap, sizer=sizer)
@@ -288,9 +288,9 @@ def is_of_topic(frames: RecordFrames, topic: str) -> npt.NDArray[np.bool_]:
 
 
 def _unflushed(store: ReadableStore, coverage: IndexCoverage) -> list[tuple[int, int]]:
-    """Return what files of a crashed store speak for that RocketMQ would delete at its start.
+    """Return the ranges of index files of a crashed store that RocketMQ would delete at its start.
 
-    And those after the one that was flushed last, whatever times say: no checksum covers them.
+    Also those of files after the last flushed one, whatever their times: they have no checksum.
     """
     if store.state is not StoreState.CRASHED:
         return []
@@ -298,7 +298,7 @@ def _unflushed(store: ReadableStore, coverage: IndexCoverage) -> list[tuple[int,
     headers = [file.header for file in coverage.files]
     is_last = [header.end_timestamp == flushed_ms for header in headers]
     count = is_last.index(True) + 1 if any(is_last) else len(headers)
-    start = max(store.min_phy_offset, 0)  # what such a file speaks for may have expired in part
+    start = max(store.min_phy_offset, 0)  # part of such a file's range may have expired
     return [
         (max(header.begin_phy_offset, start), header.end_phy_offset + 1)
         for number, header in enumerate(headers)

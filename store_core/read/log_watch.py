@@ -1,4 +1,4 @@
-"""A look at a store that costs little: whether anything can have changed since a full look."""
+"""A cheap check whether anything in a store can have changed since it was last read."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 64
 _AT_REST_MS = 5_000
-"""Coarser than the times of any file system; some keep no times (0) of directories."""
+"""Coarser than the times of any file system; some have no times (0) for directories."""
 WATCHED_BYTES = 64
 _DIGEST_BYTES = 8
 _NEAR_BYTES = 1 << 20
 
 
 class LogWatch:
-    """What a store looked like just before a full look at it.
+    """A store's state just before it is read in full, to detect later changes.
 
-    A record is never written where the log ends without its first bytes changing there; where
-    segments come and go, their directory changes; a broker that starts, and may cut the log, writes
-    ``abort``. What it costs to look does not grow with the store.
+    A new record changes the first bytes after the log's end; segments that come and go change their
+    directory; a broker that starts, and may cut the log, writes ``abort``. The cost of a check does
+    not grow with the store.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class LogWatch:
         self._is_empty = False
 
     def remember(self, snapshot: ReadableStore, last: LogMark | None) -> None:
-        """Take down where the log ended in that look, and the last record that counts."""
+        """Note the end of the log in a snapshot, and its last record that counts."""
         log, end = snapshot.log, snapshot.end_offset
         segment = log.segments.find(end) or log.segments.find(end - 1)
         if segment is None:
-            has_none = next(iter(log.segments), None) is None  # a first one is seen in `_state`
+            has_none = next(iter(log.segments), None) is None  # `_state` detects a first one
             self._is_empty = has_none and not dledger_directories(self._directory, self._config)
             return
         at = end - segment.from_offset
@@ -63,7 +63,7 @@ class LogWatch:
             self._heads.setdefault(held.path, []).append((at, head))
 
     def is_unchanged(self) -> bool:
-        """Return whether a full look would find what it found: sure when true."""
+        """Return True if reading the store again would certainly find nothing new."""
         try:
             return (
                 (self._is_empty or bool(self._heads))
@@ -85,9 +85,9 @@ class LogWatch:
         return segments, self._directory.stat(self._abort), checkpoint
 
     def _segments(self, path: str) -> object:
-        """Return what changes when a segment comes or goes.
+        """Return a value that changes when a segment comes or goes.
 
-        The time of a directory that changed just now may stay the same when it changes once more.
+        A directory that has just changed may keep its time when it changes again.
         """
         entry = self._directory.stat(path)
         if entry is not None and 0 < entry.modified_ms < time.time() * 1000 - _AT_REST_MS:
@@ -95,10 +95,10 @@ class LogWatch:
         return [found.path for found in self._directory.list(path)]
 
 
-# The first bytes of a record hold its size, CRC, queue, queue offset, physical offset and times; a
-# digest of them is as good as all of them, and short.
+# The first bytes of a record contain its size, CRC, queue, queue offset, physical offset and times,
+# so a short digest of them identifies it.
 class LogMark(NamedTuple):
-    """A record: where it begins, a digest of its first 64 bytes, and its store time in ms."""
+    """A record: its start, a digest of its first 64 bytes, and its store time in ms."""
 
     offset: int
     head: str
@@ -106,7 +106,7 @@ class LogMark(NamedTuple):
 
 
 class MarkState(Enum):
-    """What became of a record that was marked."""
+    """What became of a marked record."""
 
     HELD = "it is there"
     EXPIRED = "it was deleted with its segment"
@@ -125,13 +125,13 @@ def mark_state(log: ReadableLog, mark: LogMark) -> MarkState:
 
 
 def mark_at(log: ReadableLog, offset: int, end_offset: int) -> LogMark | None:
-    """Return the mark of the record that begins there; None when none does."""
+    """Return the mark of the record that begins at an offset; None if none does."""
     time_ms = log.store_timestamp_at(offset, end_offset)
     return None if time_ms is None else LogMark(offset, _digest(_head(log, offset)), time_ms)
 
 
 def mark_before(log: ReadableLog, begin: int, end: int) -> LogMark | None:
-    """Return the mark of the last record in ``[begin, end)``; None when there is none."""
+    """Return the mark of the last record in ``[begin, end)``; None if there is none."""
     near = max(begin, end - _NEAR_BYTES)
     last = _last_record(log, near, end)
     if last < 0 and near > begin:
@@ -147,7 +147,7 @@ def _last_record(log: ReadableLog, begin: int, end: int) -> int:
 
 
 def _segment_before(log: ReadableLog, end: int) -> int:
-    """Return where the last segment begins that holds a record before ``end``."""
+    """Return the start of the last segment that begins with a record before ``end``; 0 if none."""
     before = [s for s in log.segments if s.from_offset < end]
     held = [s.from_offset for s in before if log.first_store_timestamp(s, end) is not None]
     return max(held, default=0)

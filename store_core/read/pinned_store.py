@@ -1,4 +1,4 @@
-"""A store that is open and being written by this process, as it is at one moment."""
+"""A store that this process writes, as it is at one moment."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 class PinnedStore(Closing):
-    """What was appended so far, while others write and expire: for one query in one thread.
+    """The store's content so far, while others append and expire; for one query in one thread.
 
-    A `ReadableStore` and a context manager: what it has read stays mapped until it is closed.
+    A `ReadableStore` and a context manager: files it has read stay mapped until it is closed.
     Records are seen whole or not at all.
 
-    The log is pinned when it is first asked for, and so is the index: who needs both, or queues,
-    asks for the log last. It is not behind what was asked for before it.
+    Log and index are each pinned at first access. To use both, or queues, access the log last: it
+    then covers everything accessed before it.
     """
 
     state = StoreState.LIVE
@@ -72,7 +72,7 @@ class PinnedStore(Closing):
         return self
 
     def close(self) -> None:
-        """Give all files back."""
+        """Release all files."""
         log, self._log = self._log, None
         if log is not None:
             log.close()
@@ -82,31 +82,31 @@ class PinnedStore(Closing):
 
     @property
     def log(self) -> PinnedLog:
-        """The log, as it was when it was first asked for."""
+        """The log, as it was at first access."""
         if self._log is None:
             self._log = PinnedLog(self._segments, self._uri)
         return self._log
 
     @property
     def reader(self) -> RecordReader:
-        """Single records of the log."""
+        """Reads single records of the log."""
         return RecordReader(self.log, self.log.end_offset, self._uri)
 
     @property
     def index(self) -> PinnedIndex:
-        """The index, as it was when it was first asked for."""
+        """The index, as it was at first access."""
         if self._index is None:
             self._index = self._live_index.pin()
         return self._index
 
     @property
     def min_phy_offset(self) -> int:
-        """First byte of the log; -1 when it is empty."""
+        """First byte of the log; -1 if it is empty."""
         return self.log.min_offset
 
     @property
     def end_offset(self) -> int:
-        """End of the readable log, exclusive; 0 when it is empty."""
+        """End of the readable log, exclusive; 0 if it is empty."""
         return self.log.end_offset
 
     @property
@@ -120,7 +120,7 @@ class PinnedStore(Closing):
         return [key for key in self._queues.queues() if self._is_batch(key)]
 
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
-        """Return a queue with what was dispatched so far; None when there is none."""
+        """Return a queue with the units dispatched so far; None if there is no such queue."""
         batch = self._queues.find_batch(topic, queue_id)
         if batch is not None:
             per_file = batch.file_size // batch.unit_bytes
@@ -132,7 +132,7 @@ class PinnedStore(Closing):
         return SimpleQueue(queue, held, partial(self._read_ext, topic, queue_id))
 
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
-        """Return the store time (ms) of the record that starts there; None when none does."""
+        """Return the store time (ms) of the record that starts there; None if none does."""
         return self.log.store_timestamp_at(commit_log_offset, self.end_offset)
 
     def _read_ext(self, topic: str, queue_id: int, addresses: Int64s) -> ExtUnits:

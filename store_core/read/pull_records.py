@@ -1,4 +1,4 @@
-"""One pull as a broker answers it: stored records as they are, not as messages.
+"""One pull as a broker answers it: with stored records, not decoded messages.
 
 Source: RocketMQ ``DefaultMessageStore.getMessage``, ``PullMessageProcessor`` (release 5.3.3).
 """
@@ -23,7 +23,7 @@ class PulledRecords(NamedTuple):
     Attributes
     ----------
     min_offset, max_offset
-        Queue offsets of the queue; max is exclusive.
+        The queue's range of offsets; max is exclusive.
     """
 
     status: GetMessageStatus
@@ -44,12 +44,12 @@ def pull_records(
     message_filter: MessageFilter | None,
     max_bytes: int,
 ) -> PulledRecords:
-    """Read records of a queue from an offset on; None is a queue that does not exist.
+    """Read records of a queue from an offset on; ``queue`` is None if it does not exist.
 
     Raises
     ------
     CorruptRecordError
-        A unit points at bytes that are no record of its size.
+        A unit points at bytes that are not a record of its size.
     """
     if queue is None:
         return PulledRecords(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
@@ -70,7 +70,7 @@ def pull_records(
 
 
 class _RecordPull(Pull):
-    """Notes where the records lie; those that follow each other are copied at once."""
+    """Notes the places of records; adjacent ones are copied in one piece."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -93,6 +93,6 @@ class _RecordPull(Pull):
         return True
 
     def body(self) -> bytes:
-        """Return the records."""
+        """Return the bytes of the records."""
         pieces = [self._reader.raw(begin, end - begin) for begin, end in self._runs]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

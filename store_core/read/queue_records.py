@@ -1,4 +1,4 @@
-"""The records of a queue, or of a stretch of the log, in columns."""
+"""The records of a queue, or of a range of the log, in columns."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     DeliveredUnits = npt.NDArray[Any]
     """With fields ``commit_log_offset`` and ``message_size``."""
 
-_UNITS = 16_384  # columns of so many records stay in the second-level cache
+_UNITS = 16_384  # columns of this many records stay in the second-level cache
 _MOST_BYTES = 4 << 20
 
 
 def queue_columns(
     store: ReadableStore, topic: str, queue_id: int, start: int, stop: int
 ) -> Iterator[MessageColumns]:
-    """Yield the readable records whose units lie in ``[start, stop)``, in queue order.
+    """Yield the readable records with queue offsets in ``[start, stop)``, in queue order.
 
-    Bodies are as they are stored. The columns hold only until the store is given back.
+    Bodies are as stored. The columns are valid only while the store stays pinned.
     """
     queue = store.queue(topic, queue_id)
     if queue is None:
@@ -49,14 +49,14 @@ def queue_columns(
 
 
 def log_columns(store: ReadableStore, start: int) -> Iterator[MessageColumns]:
-    """Yield the readable records of the log from a physical offset on; damage is left out."""
+    """Yield the readable records of the log from a physical offset on; damage is skipped."""
     start, end = max(start, store.min_phy_offset), store.end_offset
     for frames in scan_frames(store.log, start, end, end, on_gap=skip_gap):
         yield MessageColumns(frames, raw_body=True)
 
 
 def _frames(store: ReadableStore, places: npt.NDArray[np.int64]) -> Iterator[RecordFrames]:
-    """Yield the frames of records, segment by segment; what is no record is left out."""
+    """Yield the frames of records, segment by segment; places without a record are skipped."""
     log = store.log
     size = max(log.segments.file_size, 1)
     # Places [90, 110, 150, 230] in segments of 100 bytes: [0, 1, 1, 2] changes before 1 and 3.
@@ -69,9 +69,9 @@ def _frames(store: ReadableStore, places: npt.NDArray[np.int64]) -> Iterator[Rec
 
 
 def units_together(units: DeliveredUnits, log: PinnedLog) -> int:
-    """Return how many units, from the first on, are of one segment, ascending, and 4 MiB at most.
+    """Return how many units from the first on ascend within one segment and 4 MiB.
 
-    One at least, where there are any.
+    At least one, if there are any units.
     """
     places = units["commit_log_offset"]
     same = places // log.segments.file_size == places[:1] // log.segments.file_size
@@ -82,7 +82,7 @@ def units_together(units: DeliveredUnits, log: PinnedLog) -> int:
 
 
 def frames_of_units(units: DeliveredUnits, log: PinnedLog) -> RecordFrames | None:
-    """Return the records of units that lie together; None where their segment has expired.
+    """Return the records of units in one segment; None if the segment has expired.
 
     Rows are not ``ok`` where no record of the unit's size begins.
     """

@@ -1,4 +1,4 @@
-"""What reading needs of a store, whoever holds it open: a snapshot, or one that is written."""
+"""The interface of a store that queries read: a snapshot, or a store that this process writes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class ReadableStore(Protocol):
-    """A store at one moment: nothing after its end is seen, and what it holds stays readable.
+    """A store at one moment, for one thread; nothing after its end is visible.
 
-    For one thread. Implemented by ``StoreSnapshot``, of files that anybody may write, and by
-    ``PinnedStore``, of a store that this process writes.
+    Implemented by ``StoreSnapshot``, for files that another process may write, and by
+    ``PinnedStore``, for a store that this process writes.
     """
 
     @property
@@ -29,15 +29,15 @@ class ReadableStore(Protocol):
 
     @property
     def reader(self) -> RecordReader:
-        """Single records of the log."""
+        """Reads single records of the log."""
 
     @property
     def min_phy_offset(self) -> int:
-        """First byte of the log; -1 when it is empty."""
+        """First byte of the log; -1 if it is empty."""
 
     @property
     def end_offset(self) -> int:
-        """End of the readable log, exclusive; 0 when it is empty."""
+        """End of the readable log, exclusive; 0 if it is empty."""
 
     @property
     def index(self) -> IndexQueries:
@@ -45,15 +45,15 @@ class ReadableStore(Protocol):
 
     @property
     def state(self) -> StoreState:
-        """How the store was left."""
+        """Whether the store is stopped, crashed or live."""
 
     @property
     def checkpoint(self) -> StoreCheckpoint | None:
-        """The checkpoint of a store that was left."""
+        """The checkpoint file's content; None without one, and for a store this process writes."""
 
     @property
     def topic_configs(self) -> Mapping[str, TopicConfig] | None:
-        """Topics by name, if they are known."""
+        """Topics by name; None if unknown."""
 
     @property
     def queue_paths(self) -> Collection[tuple[str, int]]:
@@ -64,7 +64,7 @@ class ReadableStore(Protocol):
         """Batch consume queues: (topic, queue id)."""
 
     def queue(self, topic: str, queue_id: int) -> ReadableQueue | None:
-        """Return a queue of either kind with its readable range; None when there is none."""
+        """Return a queue of either kind with its readable range; None if there is none."""
 
     def store_timestamp_at(self, commit_log_offset: int) -> int | None:
-        """Return the store time (ms) of the record that starts there; None when none does."""
+        """Return the store time (ms) of the record that starts there; None if none does."""

@@ -1,7 +1,7 @@
-"""The reading methods of a store: one set for a snapshot and for a store that is written.
+"""The query methods of a store, shared by snapshots and stores that this process writes.
 
-What answers a query is imported with the first one: Spark opens stores in every process, and asks
-none of these.
+Each query imports its code when first called: Spark opens stores in every process and uses none of
+these queries.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _ROUNDS = 3
 
 
 class StoreQueries(ABC):
-    """Queries of a store; how it is pinned for the length of each is up to the kind of store."""
+    """Queries of a store; each kind of store decides how to pin itself for a query."""
 
     config: MessageStoreConfig
 
     @abstractmethod
     def _reading(self, *, whole: bool = False) -> AbstractContextManager[ReadableStore]:
-        """Pin the store for the length of a query; ``whole``: with all of index and log at once.
+        """Pin the store for the length of a query; ``whole`` pins all of index and log immediately.
 
-        Queues, and the index, are asked for before the log, which is then not behind them.
+        Queries access queues and index before the log, which then covers them.
         """
 
     def _key_search(self, store: ReadableStore) -> KeySearch:
-        """Return the search by key in a store that is pinned whole."""
+        """Return a search by key in a store pinned with ``whole``."""
         from store_core.read.find_messages import KeySearch  # noqa: PLC0415 (see the module's text)
 
         return KeySearch(store)
@@ -61,25 +61,25 @@ class StoreQueries(ABC):
         max_msg_nums: int,
         message_filter: AnyFilter | MessageFilter | None = None,
     ) -> GetMessageResult:
-        """Pull messages of one queue, with every limit that a broker has.
+        """Pull messages of one queue, with all the limits of a broker.
 
         Parameters
         ----------
         max_msg_nums
-            Most messages to return; the limits of the configuration (32, …) hold besides.
+            Most messages to return; the limits of the configuration (32, …) apply as well.
         message_filter
-            A `TagFilter` compares hashes of tags as a broker does: messages of other tags may come
-            through. A `SqlFilter` evaluates the properties of each record. None: all messages.
+            A `TagFilter` compares hashes of tags as a broker does, so some messages of other tags
+            may pass. A `SqlFilter` evaluates the properties of each record. All messages if None.
 
         Notes
         -----
-        Of a batch queue whole records come back, as from RocketMQ: the first messages may lie
-        before ``offset``.
+        A batch queue returns whole records, as RocketMQ does: the first messages may be before
+        ``offset``.
 
         Raises
         ------
         CorruptRecordError
-            The queue points at bytes that are no record of the size it says.
+            The queue points at bytes that are not a record of the size it gives.
         CorruptBodyError
             A body cannot be inflated.
         """
@@ -101,17 +101,17 @@ class StoreQueries(ABC):
         message_filter: AnyFilter | MessageFilter | None = None,
         max_bytes: int = 128 << 20,
     ) -> PulledRecords:
-        """Pull as `get_message`, but return stored records as they are, for a broker's answer.
+        """Pull as `get_message` does, but return the stored records' bytes, for a broker's answer.
 
         Parameters
         ----------
         max_bytes
-            Most bytes of records; one record comes in any case.
+            Most bytes of records; the first record is returned whatever its size.
 
         Raises
         ------
         CorruptRecordError
-            The queue points at bytes that are no record of the size it says.
+            The queue points at bytes that are not a record of the size it gives.
         """
         from store_core.filter.message_filter import filter_of_pull  # noqa: PLC0415 (see above)
         from store_core.read.pull_records import pull_records  # noqa: PLC0415 (see the module)
@@ -132,20 +132,20 @@ class StoreQueries(ABC):
         end_ms: int,
         index_type: str | None = None,
     ) -> QueryMessageResult:
-        """Answer a query by key as RocketMQ does: at most 64, and other keys of equal hash too.
+        """Query by key as RocketMQ does: at most 64 messages, including other keys of equal hash.
 
         Parameters
         ----------
         begin_ms, end_ms
-            Store times, inclusive; the index knows them to the second only.
+            Store times, inclusive; the index has them only to the second.
         index_type
-            ``T``: by tags, which brokers before 5.4.0 did not index. ``K``, ``U`` or None: by key;
-            index files do not tell those two apart.
+            ``T`` queries by tag, which brokers before 5.4.0 did not index. ``K``, ``U`` and None
+            all query by key: index files do not distinguish ``K`` and ``U``.
 
         Raises
         ------
         StoreConfigError
-            The sizes of the index files are not known.
+            The sizes of the index files are unknown.
         CorruptRecordError
             An index file is damaged.
         """
@@ -163,21 +163,21 @@ class StoreQueries(ABC):
     ) -> list[Message]:
         """Return every message that has one of the keys, in the order of the log.
 
-        Exact where `query_message` is not: no cap, no colliding keys, no repeats, exact times, and
-        what the index lacks is scanned. Prepared and rolled back messages of transactions are left
-        out: they are in no queue.
+        Exact where `query_message` is not: no cap, no colliding keys, no duplicates, exact times,
+        and the log is scanned where the index does not cover it. Prepared and rolled back messages
+        of transactions are left out: they are in no queue.
 
         Parameters
         ----------
         begin_ms, end_ms
-            Store times, inclusive; None: open.
+            Store times, inclusive; None = open.
 
         Raises
         ------
         CorruptRecordError
             A part of the log that had to be scanned is damaged.
         CorruptBodyError
-            A found body cannot be inflated.
+            The body of a matching message cannot be inflated.
         """
         wanted = frozenset([keys] if isinstance(keys, str) else keys)
         with self._reading(whole=True) as store:
@@ -186,32 +186,31 @@ class StoreQueries(ABC):
     def find_offsets(
         self, topic: str, keys: Any, begin_ms: int | None = None, end_ms: int | None = None
     ) -> KeyOffsets:
-        """Return where the messages of many keys lie: `find_messages` in columns, without bodies.
+        """Return the offsets of the messages of many keys: `find_messages` in columns, no bodies.
 
-        Every key is compared with the record's own. Fast for many keys at once: a million and
-        more are fine.
+        Every key is compared with the record's own. Fast for a million and more keys in one call.
 
         Returns
         -------
         key_index, commit_log_offset
-            ``int64`` arrays of pairs, ascending by key, then by offset: key ``keys[key_index]``
-            is one of the record's at this offset. A message with two of the keys comes with
-            each; keys given twice too.
+            ``int64`` arrays of pairs, ascending by key, then by offset: the record at the offset
+            has the key ``keys[key_index]``. A message with two of the keys is listed for each; a
+            key given twice counts twice.
 
         Raises
         ------
         CorruptRecordError
             A part of the log that had to be scanned is damaged.
         CorruptBodyError
-            An inner batch cannot be taken apart.
+            An inner batch cannot be split into its messages.
         """
         with self._reading(whole=True) as store:
             return self._key_search(store).offsets(topic, keys, begin_ms, end_ms)
 
     def look_message_by_offset(self, commit_log_offset: int) -> Message | None:
-        """Return the message whose record starts there, or None when no record does.
+        """Return the message whose record starts at an offset; None if no record does.
 
-        An inner batch comes as it is stored, undivided.
+        An inner batch is returned as stored, undivided.
 
         Raises
         ------
@@ -224,7 +223,7 @@ class StoreQueries(ABC):
             return None if record is None else reader.message_of(record)
 
     def look_stored_message(self, commit_log_offset: int) -> Message | None:
-        """Return the message of the record that starts there, its body as it is stored."""
+        """Return the message whose record starts at an offset, its body as stored; None if none."""
         from store_core.message import stored_message  # noqa: PLC0415 (see the module's text)
 
         with self._reading() as store:
@@ -232,7 +231,7 @@ class StoreQueries(ABC):
         return None if record is None else stored_message(record, "")
 
     def look_record(self, commit_log_offset: int) -> bytes | None:
-        """Return the bytes of the record that starts at an offset; None when no record does."""
+        """Return the bytes of the record that starts at an offset; None if no record does."""
         with self._reading() as store:
             reader = store.reader
             record = reader.find(commit_log_offset)
@@ -241,10 +240,10 @@ class StoreQueries(ABC):
     def queue_columns(
         self, topic: str, queue_id: int, start: int, stop: int
     ) -> Iterator[MessageColumns]:
-        """Yield the records of a range of queue offsets in columns, bodies as they are stored.
+        """Yield the records of a range of queue offsets in columns, bodies as stored.
 
-        They hold until the next ones are asked for. Units whose records cannot be read are left
-        out.
+        Columns are valid until the next ones are requested. Units whose records cannot be read are
+        skipped.
         """
         from store_core.read.queue_records import queue_columns  # noqa: PLC0415 (see the module's text)
 
@@ -259,7 +258,7 @@ class StoreQueries(ABC):
             yield from log_columns(store, start)
 
     def look_message_by_id(self, message_id: str) -> Message | None:
-        """Return the message of an offset message id; None when this store has none of that id.
+        """Return the message of an offset message id; None if this store has no such message.
 
         Raises
         ------
@@ -277,17 +276,17 @@ class StoreQueries(ABC):
     def get_offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = LOWER
     ) -> int:
-        """Return a queue offset by store time, as 5.x brokers do for stores of any release.
+        """Return a queue offset by store time, as 5.x brokers do, for stores of any release.
 
         Parameters
         ----------
         topic, queue_id
-            The queue; 0 is the answer for one that does not exist.
+            The queue; if it does not exist, the answer is 0.
 
         Raises
         ------
         StoreConfigError
-            Another boundary.
+            The boundary is unknown.
         """
         if boundary not in {LOWER, UPPER}:
             raise StoreConfigError(f"boundary={boundary!r}: must be {LOWER!r} or {UPPER!r}")
@@ -298,7 +297,7 @@ class StoreQueries(ABC):
             return queue.offset_by_time(timestamp_ms, boundary, store.reader)
 
     def get_min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the first queue offset that is left; 0 for a queue that does not exist."""
+        """Return the first remaining queue offset; 0 for a queue that does not exist."""
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
             return 0 if queue is None else queue.min_offset
@@ -310,7 +309,7 @@ class StoreQueries(ABC):
             return 0 if queue is None else queue.max_offset
 
     def get_message_store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Return the store time (ms) of a message; -1 when it is not there."""
+        """Return the store time (ms) of a message; -1 if it is not there."""
         with self._reading() as store:
             queue = store.queue(topic, queue_id)
             if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
@@ -319,7 +318,7 @@ class StoreQueries(ABC):
             return _NO_TIME if record is None else record.store_timestamp
 
     def get_earliest_message_time(self, topic: str, queue_id: int) -> int:
-        """Return the store time (ms) of the first message of a queue; -1 when it is empty."""
+        """Return the store time (ms) of the first message of a queue; -1 if it is empty."""
         first = self.get_min_offset_in_queue(topic, queue_id)
         return self.get_message_store_timestamp(topic, queue_id, first)
 
@@ -334,7 +333,7 @@ def query_message(
     end_ms: int,
     index_type: str | None,
 ) -> QueryMessageResult:
-    """Ask the index; while none of its places can be read, ask again for older ones."""
+    """Query the index; if none of the records it names can be read, query again for older ones."""
     messages: list[Message] = []
     timestamp = phy_offset = 0
     for _ in range(_ROUNDS):

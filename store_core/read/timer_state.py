@@ -1,7 +1,7 @@
-"""What the files of a 5.x timer say: units of the timer log, slots of the wheel, the checkpoint.
+"""Reads the files of a 5.x timer: units of the timer log, slots of the wheel, the checkpoint.
 
-Read only, of a store that a broker may have open. A broker writes units first, slots later or
-never, and notes once a second how far it is.
+A broker may have the store open. It writes units first, slots later or never, and saves its
+progress once a second.
 
 Source: RocketMQ ``TimerMessageStore``, ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint`` (release
 5.3.3).
@@ -43,7 +43,7 @@ _SIZE_OPTION = "mappedFileSizeTimerLog"
 
 
 class TimerProgress(NamedTuple):
-    """How far the timer has come, as ``config/timercheck`` has it.
+    """The timer's progress, from ``config/timercheck``.
 
     Attributes
     ----------
@@ -57,45 +57,45 @@ class TimerProgress(NamedTuple):
 
 
 class TimerUnits(NamedTuple):
-    """Units of the timer log, a row each, in the order of the log."""
+    """Units of the timer log, one row each, in log order."""
 
     positions: Int64s
     units: Units
 
     @property
     def slot_ms(self) -> Int64s:
-        """For which time each unit waits."""
+        """The time that each unit waits for, ms."""
         return slot_times(self.units)
 
 
 def slot_times(units: Units) -> Int64s:
-    """Return for which time each unit waits, ms."""
+    """Return the time that each unit waits for, ms."""
     times: Int64s = units["write_time"].astype(np.int64) + units["delay"]
     return times
 
 
 def sound_units(data: npt.NDArray[np.uint8]) -> Units:
-    """Return the units of a file up to the first that is none."""
+    """Return the units of a file before the first invalid one."""
     table = TIMER_LOG_UNIT.table(data, count=len(data) // TIMER_LOG_UNIT.size)
     is_sound = (table["size"] == TIMER_LOG_UNIT.size) & (table["magic"] & ~TIMER_MAGIC_BITS == 0)
     return table[: int(np.argmin(np.append(is_sound, False)))]
 
 
 def timer_progress(data: bytes) -> TimerProgress:
-    """Return what the content of ``config/timercheck`` says; what a short one lacks is 0."""
+    """Decode the content of ``config/timercheck``; fields that a short one lacks are 0."""
     row = TIMER_CHECKPOINT.unpack(data[: TIMER_CHECKPOINT.size].ljust(TIMER_CHECKPOINT.size, b"\0"))
-    # A slave enqueues no further than its master has: RocketMQ takes the lesser one.
+    # A slave enqueues no further than its master has: RocketMQ uses the smaller of the two.
     queue_offset = min(row.last_timer_queue_offset, row.master_timer_queue_offset)
     return TimerProgress(row.last_read_time_ms, row.last_timer_log_flush_pos, queue_offset)
 
 
 def load_timer_progress(directory: StoreDirectory) -> TimerProgress | None:
-    """Read the checkpoint; None where the store has none.
+    """Read the timer's checkpoint; None if the store has none.
 
     Raises
     ------
     StoreReadError
-        It cannot be read.
+        The file cannot be read.
     """
     path = directory.resolve(CONFIG_DIR, TIMER_CHECKPOINT_FILE)
     data = directory.read_head(path, TIMER_CHECKPOINT.size)
@@ -103,14 +103,14 @@ def load_timer_progress(directory: StoreDirectory) -> TimerProgress | None:
 
 
 def load_timer_units(directory: StoreDirectory) -> TimerUnits:
-    """Read all sound units; of a file only those before the first that is none.
+    """Read the units of all files, each up to its first invalid one.
 
     Memory: 60 bytes a unit.
 
     Raises
     ------
     StoreFormatError
-        File names do not fit the size of a file.
+        File names do not match the file size.
     StoreReadError
         A file cannot be read.
     """
@@ -125,7 +125,7 @@ def load_timer_units(directory: StoreDirectory) -> TimerUnits:
     for segment in segments:
         try:
             source = directory.open(segment.path)
-        except FileVanishedError:  # a broker deletes those of expired messages
+        except FileVanishedError:  # a broker deletes files of expired messages
             continue
         with source:
             found = _units_of_file(source)
@@ -136,7 +136,7 @@ def load_timer_units(directory: StoreDirectory) -> TimerUnits:
 
 
 def _units_of_file(source: ByteSource) -> Units:
-    """Read piece by piece: a file is mostly empty, as a rule, whatever its size."""
+    """Read piece by piece: most files, whatever their size, are largely empty."""
     pieces, at = [np.empty(0, TIMER_LOG_UNIT.dtype)], 0
     while at < source.size:
         data = source.view(at, _PIECE_BYTES)
@@ -148,16 +148,16 @@ def _units_of_file(source: ByteSource) -> Units:
 
 
 def load_timer_slots(directory: StoreDirectory) -> Units | None:
-    """Read the slots of the wheel that something waits in; None where the store has no wheel.
+    """Read the slots of the wheel that are in use; None if the store has no wheel.
 
-    Of a broker that keeps snapshots of it the newest is read, as that broker does when it starts.
+    If the broker writes snapshots of the wheel, the newest is read, as that broker does at start.
 
     Raises
     ------
     StoreFormatError
-        The file has another length than RocketMQ gives it: it would not start.
+        The file's length is not RocketMQ's, which would refuse to start.
     StoreReadError
-        It cannot be read.
+        The file cannot be read.
     """
     snapshots = {
         number: entry.name
