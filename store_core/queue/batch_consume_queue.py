@@ -1,6 +1,6 @@
-"""Units of batch consume queues: one a record, which may hold several messages; read only.
+"""Read units of batch consume queues: one per record, which may contain several messages.
 
-Such are the queues of a topic with ``queue.type=BatchCQ``; they can be rebuilt from the log.
+Topics with ``queue.type=BatchCQ`` have such queues; they can be rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NATIVE_BATCH_CQ_UNIT = BATCH_CQ_UNIT.dtype.newbyteorder("=")
 def read_batch_units(directory: StoreDirectory, segments: SegmentList) -> Units:
     """Return all valid units of a queue's files as a native array, oldest first.
 
-    They end at the first invalid unit of the last three files, as ``BatchConsumeQueue.recover``
-    has it (RocketMQ 5.3.3).
+    They end at the first invalid unit of the last three files, as in ``BatchConsumeQueue.recover``
+    (RocketMQ 5.3.3).
 
     Raises
     ------
     CorruptRecordError
-        An older file holds an invalid unit, or a file between others is missing or short.
+        An older file has an invalid unit, or a file between others is missing or short.
     StoreReadError
         A file cannot be read.
     """
@@ -65,9 +65,9 @@ def _file_units(directory: StoreDirectory, segment: Segment, file_size: int) -> 
 
 
 def min_queue_offset(units: Units, min_phy_offset: int) -> int:
-    """Return the first queue offset whose record lies at or after ``min_phy_offset``.
+    """Return the first queue offset whose record is at or after ``min_phy_offset``.
 
-    -1 when the queue has no unit; `max_queue_offset` when all its records are gone.
+    -1 if the queue has no unit; `max_queue_offset` if all its records are gone.
     """
     if len(units) == 0:
         return -1
@@ -76,14 +76,14 @@ def min_queue_offset(units: Units, min_phy_offset: int) -> int:
 
 
 def max_queue_offset(units: Units) -> int:
-    """Return the queue offset after the last message; 0 when the queue has no unit."""
+    """Return the queue offset after the last message; 0 if the queue has no unit."""
     if len(units) == 0:
         return 0
     return int(units["base_queue_offset"][-1]) + int(units["batch_size"][-1])
 
 
 def find_unit(units: Units, queue_offset: int) -> int | None:
-    """Return the row of the unit that holds a queue offset, or None outside of the queue."""
+    """Return the row of the unit that contains a queue offset; None if it is outside the queue."""
     if queue_offset >= max_queue_offset(units):
         return None
     row = int(np.searchsorted(units["base_queue_offset"], queue_offset, "right")) - 1
@@ -91,7 +91,7 @@ def find_unit(units: Units, queue_offset: int) -> int | None:
 
 
 def is_valid(units: Units) -> Any:
-    """Return which units are units; RocketMQ takes the first that is none for the end."""
+    """Return which units are valid; RocketMQ takes the first invalid one as the queue's end."""
     return (
         (units["commit_log_offset"] >= 0)
         & (units["message_size"] > 0)

@@ -1,4 +1,4 @@
-"""Write batch consume queues: one unit a record, which may hold several messages.
+"""Write batch consume queues: one unit per record, which may contain several messages.
 
 Source: RocketMQ ``BatchConsumeQueue`` (release 5.3.3).
 """
@@ -36,10 +36,10 @@ _NOT_COMPACTED = -1
 
 
 class BatchConsumeQueueWriter(QueueWriter):
-    """One queue of a topic with ``queue.type=BatchCQ``: a unit a record of several messages.
+    """One queue of a topic with ``queue.type=BatchCQ``: one unit per record of several messages.
 
-    It can be rebuilt from the log. Without units its ``min_offset`` is -1, as in RocketMQ, whose
-    ``max_physic_offset`` is the start of the last record, not its end.
+    It can be rebuilt from the log. Without units its ``min_offset`` is -1, as in RocketMQ.
+    RocketMQ's ``max_physic_offset`` is the start of the last record; here it is the record's end.
     """
 
     unit_bytes = BATCH_CQ_UNIT.size
@@ -56,11 +56,11 @@ class BatchConsumeQueueWriter(QueueWriter):
         self._last_start = -1  # of the last record that is in the queue
 
     def on_disk(self) -> Units:
-        """Return the units as the files hold them now, whatever `recover` took for their end."""
+        """Return the units that are in the files now, even past the end that `recover` set."""
         return read_batch_units(self._directory, self._listed)
 
     def read_units(self) -> Units:
-        """Return all units that are there, as a native array, oldest first.
+        """Return all units of the queue as a native array, oldest first.
 
         Raises
         ------
@@ -75,12 +75,12 @@ class BatchConsumeQueueWriter(QueueWriter):
                 units = read_batch_units(self._directory, listed)
             except StoreReadError:
                 if self._listed is listed:
-                    raise  # else it expired meanwhile
+                    raise  # else a file has expired meanwhile
                 continue
             return units[: (wrote - listed.min_offset) // self.unit_bytes]
 
     def recover(self, *, trusted: bool) -> None:
-        """Find where the units end (``BatchConsumeQueue.recover``)."""
+        """Find the end of the units (``BatchConsumeQueue.recover``)."""
         units = self.on_disk()
         end = len(units)
         if not trusted:
@@ -93,11 +93,11 @@ class BatchConsumeQueueWriter(QueueWriter):
         self._look_for_loss(self._wrote, trusted=trusted)
 
     def append(self, requests: DispatchRequests, *, from_zero: bool = False) -> Appended:
-        """Add a unit for each row, in the order of the log; readers see them when all are written.
+        """Add a unit for each row, in log order; readers see them when all are written.
 
-        Skipped are rows whose record starts at or before the last one in the queue, and those that
-        no reader would take for a unit: without messages, or with a negative queue offset. Rows
-        whose neighbours belie their queue offset get the one that follows (`believed_bases`).
+        Skips rows whose record starts at or before the last one in the queue, and rows that would
+        make an invalid unit: without messages, or with a negative queue offset. A row whose
+        neighbours contradict its queue offset gets the next one (`believed_bases`).
 
         Raises
         ------
@@ -132,9 +132,9 @@ class BatchConsumeQueueWriter(QueueWriter):
     def cut_torn(
         self, requests: DispatchRequests, before: Callable[[], None] = lambda: None
     ) -> int:
-        """Cut the queue at the first unit that a power failure tore; return how many units went.
+        """Cut the queue at the first unit torn by a power failure; return how many units were cut.
 
-        ``before`` is called before any is cut off: it may raise.
+        ``before`` is called before anything is cut, and may raise.
         """
         rows = requests.take((requests.base_queue_offset >= 0) & (requests.batch_size > 0))
         if len(rows) == 0:
@@ -150,14 +150,14 @@ class BatchConsumeQueueWriter(QueueWriter):
         return len(units) - start - torn
 
     def end_below(self, phy_offset: int) -> int:
-        """Return how many units are of records below an offset of the log."""
+        """Return how many units belong to records before an offset of the log."""
         units = self.read_units()
         return int(np.count_nonzero(units["commit_log_offset"] < phy_offset))
 
     def proved_units(self, log: ReadableLog) -> int:
-        """Return how many units, in order, end in the log; the last points at a record of it.
+        """Return how many leading units are in order and point into the log, the last at a record.
 
-        Beside one that points after the log every record of the queue passes for dispatched.
+        If a unit points past the log's end, every record of the queue passes for dispatched.
         """
         units = self.read_units()
         log_end = max((s.from_offset + log.segments.file_size for s in log.segments), default=0)
@@ -172,7 +172,7 @@ class BatchConsumeQueueWriter(QueueWriter):
         return end
 
     def truncate(self, end: int, *, on_disk: bool = True) -> bool:
-        """Keep so many units, erase what lies after on the disk; True if there were others."""
+        """Cut the queue after ``end`` units, erase the rest on the disk; True if any were cut."""
         with self._lock:
             units = self.read_units()[:end]
             begin = self._listed.min_offset
@@ -188,7 +188,7 @@ class BatchConsumeQueueWriter(QueueWriter):
             return changed
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Move the first queue offset to the first record that is in the log."""
+        """Move the first queue offset to the first record that is still in the log."""
         with self._lock:
             first = min_queue_offset(self.read_units(), min_phy_offset)
             self._span = (first, self._span[1])
@@ -228,7 +228,7 @@ class BatchConsumeQueueWriter(QueueWriter):
 
 
 def _in_order(units: Units) -> npt.NDArray[np.bool_]:
-    """Return which units come after the one before, in the log and in the queue."""
+    """Return which units follow their predecessor both in the log and in the queue."""
     start, base = units["commit_log_offset"], units["base_queue_offset"]
     stop = start + units["message_size"]
     good = np.ones(len(units), bool)

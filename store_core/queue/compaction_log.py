@@ -1,9 +1,9 @@
 """Compacted logs of topics with ``cleanup.policy=COMPACTION``: what consumers of them receive.
 
-A broker of 5.x copies each message of such a topic from the commit log into files of its own, one
-log a queue, and a sparse queue of units beside it. From time to time it writes all files but the
-last anew, with the newest message of each key only. The units decide what is there: consumers get
-the records that they name, in their order, and the queue offsets in between are gone.
+A 5.x broker copies each message of such a topic from the commit log to separate files: for each
+queue, a log and a sparse queue of units. From time to time it rewrites every file except the last
+with only the newest message of each key. The units decide what exists: consumers get the records
+that units point at, in unit order, and the queue offsets in between are gone.
 
 Source: RocketMQ ``CompactionStore``, ``CompactionLog``, ``SparseConsumeQueue`` (5.3.3).
 """
@@ -59,31 +59,32 @@ _MAX_OFFSET = 2**63 - 1
 
 
 class CompactedPart(NamedTuple):
-    """Records of one file of the compacted log."""
+    """Records from one file of the compacted log."""
 
     segment: Segment
     frames: RecordFrames
 
 
 class CompactionLog(Closing):
-    """One queue's compacted log as it stood when it was opened; read only, a context manager.
+    """One queue's compacted log as it was when opened; read-only, a context manager.
 
-    All files stay open, so that a broker that replaces them meanwhile changes nothing.
+    All files stay open, so a broker that replaces them meanwhile changes nothing.
 
     Parameters
     ----------
     is_live
-        A broker has the store open: where the files contradict each other it is replacing them
-        just now, and they are looked at again, for ten seconds at most.
+        Whether a broker has the store open: then, if the files contradict each other, the broker is
+        replacing them, and they are read again, for ten seconds at most.
     within
-        Queue offsets ``[start, stop)`` of the units to take; None: all.
+        Queue offsets ``[start, stop)`` of the units to read; all if None.
 
     Raises
     ------
     StoreReadError
-        A file cannot be read, or a broker replaces them faster than they are opened.
+        A file cannot be read, or a broker replaces the files faster than they can be opened.
     StoreFormatError
-        A name is that of no file, or larger than an offset can be.
+        A file's name belongs to something that is not a regular file, or is larger than an offset
+        can be.
     """
 
     def __init__(
@@ -104,11 +105,11 @@ class CompactionLog(Closing):
         try:
             self._look_until_whole(is_live=is_live)
         except BaseException:
-            self.close()  # nobody else can: there is no object yet
+            self.close()  # the caller cannot: it has no object yet
             raise
 
     def _look_until_whole(self, *, is_live: bool) -> None:
-        """Look at the files until they fit; what does not fit where nobody writes is damage."""
+        """Read the files until they agree; if no broker is writing, a mismatch is damage."""
         deadline, pause = time.monotonic() + _LONGEST_WAIT_S, _FIRST_PAUSE_S
         while True:
             is_stable = self._look()
@@ -126,12 +127,12 @@ class CompactionLog(Closing):
 
     @property
     def min_offset(self) -> int:
-        """First queue offset; -1 when it is empty, as the broker has it."""
+        """First queue offset; -1 if it is empty, as in the broker."""
         return int(self.units["base_queue_offset"][0]) if len(self.units) else -1
 
     @property
     def max_offset(self) -> int:
-        """Queue offset after the last message; 0 when it is empty."""
+        """Queue offset after the last message; 0 if it is empty."""
         return max_queue_offset(self.units)
 
     def close(self) -> None:
@@ -139,7 +140,7 @@ class CompactionLog(Closing):
         self._open.close()
 
     def parts(self, sizer: BatchSizer) -> Iterator[CompactedPart]:
-        """Yield the records of all units in their order, of one file at a time."""
+        """Yield the records of all units, in unit order, each part from one file."""
         at, stop = 0, len(self.units)
         while at < stop:
             some = self.units[at : min(at + sizer.next_rows(), stop)]
@@ -155,14 +156,14 @@ class CompactionLog(Closing):
             at += count
 
     def files(self) -> list[tuple[Segment, ByteSource]]:
-        """Return the files of the log, oldest first; open as long as this is."""
+        """Return the files of the log, oldest first; they are open until `close`."""
         return self._sources
 
     def _look(self) -> bool:
-        """Open the files and prove the units; return whether the files were the same all the time.
+        """Open the files and prove the units; return whether the files stayed the same meanwhile.
 
-        A broker replaces the files of the log first and those of the queue after. So the queue is
-        listed before the log, and both again when all are open.
+        A broker replaces the files of the log first, then those of the queue. So the queue is
+        listed before the log, and both again when all files are open.
         """
         self.file_gaps: list[Gap] = []
         self.unit_gaps: list[Gap] = []
@@ -189,7 +190,7 @@ class CompactionLog(Closing):
         return self._open.enter_context(self._directory.open(segment.path))
 
     def _compare_names(self, queue: list[Segment], log: list[Segment]) -> None:
-        """Note files that have no partner: each of the log has one of the queue of its name."""
+        """Note files without a partner: a log file and its queue file have the same name."""
         starts = [{segment.from_offset for segment in some} for some in (queue, log)]
         for some, other, what in ((queue, starts[1], "log"), (log, starts[0], "sparse queue")):
             for segment in some:
@@ -199,7 +200,7 @@ class CompactionLog(Closing):
                     self.file_gaps.append(Gap(segment.from_offset, size, segment.path, 0, reason))
 
     def _valid_units(self, segment: Segment, source: ByteSource) -> Units:
-        """Return the units of a file up to the first that is none, as a consumer is given them."""
+        """Return the units of a file before the first invalid one, as consumers get them."""
         count = source.size // BATCH_CQ_UNIT.size
         view = source.view(0, count * BATCH_CQ_UNIT.size)
         units = BATCH_CQ_UNIT.table(view)
@@ -213,7 +214,7 @@ class CompactionLog(Closing):
         return units[:end].astype(NATIVE_BATCH_CQ_UNIT)
 
     def _take_units(self, queue: list[Segment], found: list[Units]) -> None:
-        """Keep the units that have their record, in order; the others are gaps."""
+        """Set `units` to those in order whose record exists; note the others as gaps."""
         units = np.concatenate([self.units, *found])
         at = np.concatenate([np.empty(0, np.int64), *(np.arange(len(some)) for some in found)])
         owner = np.repeat(np.arange(len(found)), [len(some) for some in found])
@@ -242,7 +243,7 @@ class CompactionLog(Closing):
         self.units, self._file_of = units[good & ascends], file_of[good & ascends]
 
     def _have_records(self, segment: Segment, records: SegmentRecords, units: Units) -> Bools:
-        """Return which units name a record of this queue, its size and its queue offset."""
+        """Return which units have the place, size and queue offset of a record of this queue."""
         order = np.argsort(units["commit_log_offset"], kind="stable")
         good = np.zeros(len(units), bool)
         for first in range(0, len(units), _UNITS_AT_ONCE):
@@ -266,7 +267,7 @@ class CompactionLog(Closing):
 
 
 def _ascends(values: npt.NDArray[np.int64], good: Bools) -> Bools:
-    """Return which values are larger than all good ones before."""
+    """Return which values are larger than all good ones before them."""
     largest = np.maximum.accumulate(np.concatenate([[-1], np.where(good, values, -1)]))
     larger: Bools = values > largest[:-1]
     return larger
@@ -299,12 +300,12 @@ def compacted_queues(directory: StoreDirectory) -> tuple[tuple[str, int], ...]:
 
 
 def is_compacted(config: TopicConfig | None) -> bool:
-    """Return whether a broker serves a topic from its compacted logs; None: it is not known."""
+    """Return whether a broker serves a topic from compacted logs; False if ``config`` is None."""
     return config is not None and config.attributes.get(_CLEANUP_POLICY) == _COMPACTION
 
 
 def compacted_log_paths(directory: StoreDirectory, topic: str, queue_id: int) -> tuple[str, str]:
-    """Return the directories of a compacted log's queue and of its log."""
+    """Return the directories of a compacted log's sparse queue and of its log."""
     queue, log = (
         directory.resolve(COMPACTION_DIR, name, topic, str(queue_id)) for name in _DIRECTORIES
     )
@@ -312,7 +313,7 @@ def compacted_log_paths(directory: StoreDirectory, topic: str, queue_id: int) ->
 
 
 def compacted_segments(entries: Sequence[FileEntry]) -> list[Segment]:
-    """Return the files of a listing; those being replaced have another name, or lie deeper."""
+    """Return the segments in a listing; files being replaced have another name or directory."""
     named = [entry for entry in entries if _SEGMENT_NAME.fullmatch(entry.name)]
     for entry in named:
         if entry.is_dir or entry.not_a_file:
@@ -324,7 +325,7 @@ def compacted_segments(entries: Sequence[FileEntry]) -> list[Segment]:
 
 
 def strange_files(directory: StoreDirectory, topic: str, queue_id: int) -> list[FileEntry]:
-    """Return files whose name is no offset; a broker does not start where there are any."""
+    """Return files whose name is not an offset; a broker does not start if there are any."""
     return [
         entry
         for path in compacted_log_paths(directory, topic, queue_id)

@@ -1,4 +1,4 @@
-"""Consume queues: the units of one topic and queue id, read only."""
+"""Read consume queues: the units of one topic and queue id."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 NATIVE_CQ_UNIT = CQ_UNIT.dtype.newbyteorder("=")
 """Fields of the units that readers get: those of ``CQ_UNIT`` in native byte order."""
 FILES_RECOVERED = 3
-"""Recovery of a queue looks at this many files at its end."""
-_BLOCK_UNITS = 1024  # a bisection reads the last stretch at once: 20 KB cost no more than a probe
+"""Recovery of a queue checks this many files at its end."""
+_BLOCK_UNITS = 1024  # a bisection's last range is one read: 20 KB cost no more than a probe
 
 
 class ConsumeQueue:
     """Units of one queue. It grows at the end; files are deleted at the front; recovery cuts it.
 
-    It can be rebuilt from the commit log. Files are opened for the length of a call only, so any
-    number of queues may be held; calls from several threads do not disturb each other. Who makes
-    several calls at once does so of `held_open`, in one thread.
+    It can be rebuilt from the commit log. Files are open only during a call, so there may be any
+    number of these objects, and calls from several threads do not interfere. For several calls in a
+    row, use `held_open`, in one thread.
 
     Attributes
     ----------
     units_per_file
-        Units of a whole file; 0 where there is no file to tell.
+        Units of a whole file; 0 if there is no file to show it.
     """
 
     _held: _UnitFiles | None = None
@@ -66,13 +66,13 @@ class ConsumeQueue:
 
     @contextmanager
     def held_open(self) -> Iterator[ConsumeQueue]:
-        """Give the same queue with a file that stays open from one call to the next."""
+        """Yield a copy of this queue whose file stays open from one call to the next."""
         twin = copy(self)
         with _UnitFiles(self) as twin._held:
             yield twin
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the units ``[start, stop)`` as a native array, clipped to what the files hold.
+        """Return the units ``[start, stop)`` as a native array, clipped to what the files contain.
 
         Row 0 is queue offset ``max(start, start of the first file)``. Units that were never
         written are zeros; the caller stays below `end_of_units`.
@@ -97,12 +97,12 @@ class ConsumeQueue:
         return units
 
     def place_of(self, queue_offset: int) -> tuple[int, int]:
-        """Return offset and size of one unit, which is held.
+        """Return the log offset and size of one unit.
 
         Raises
         ------
         CorruptRecordError
-            It is not held: a file is missing or short.
+            There is no such unit: a file is missing or short.
         StoreReadError
             As `read_units`.
         """
@@ -110,12 +110,12 @@ class ConsumeQueue:
             return files.place(queue_offset)
 
     def exact_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the units ``[start, stop)``, all of them, of which the caller knew.
+        """Return the units ``[start, stop)``, which the caller knows to exist, without clipping.
 
         Raises
         ------
         FileVanishedError
-            The file of the first was deleted since.
+            The file of the first unit has been deleted since.
         CorruptRecordError, StoreReadError
             As `read_units`.
         """
@@ -126,10 +126,10 @@ class ConsumeQueue:
         return units
 
     def end_of_units(self) -> int:
-        """Return the queue offset after the last valid unit, as ``ConsumeQueue.recover`` finds it.
+        """Return the queue offset after the last valid unit, as ``ConsumeQueue.recover`` does.
 
-        Looks at the last three files: the end is where the first unit without offset >= 0 and
-        size > 0 lies. Units are written in order, so that place is bisected.
+        Reads the last three files: the end is at the first unit without offset >= 0 and size > 0.
+        Units are written in order, so a bisection finds that place.
         """
         with self._files() as files:
             for segment in self.segments.segments[-FILES_RECOVERED:]:
@@ -144,11 +144,11 @@ class ConsumeQueue:
         return self.segments.max_offset // CQ_UNIT.size
 
     def stored_end(self) -> int:
-        """Return the queue offset after the last for which a file has room."""
+        """Return the queue offset at which the space in the files ends."""
         return self.segments.max_offset // CQ_UNIT.size
 
     def first_unit_offset(self) -> int:
-        """Return the queue offset of the first unit that is no filler (``fillPreBlank``)."""
+        """Return the queue offset of the first unit that is not a filler (``fillPreBlank``)."""
         begin = self.segments.min_offset // CQ_UNIT.size
         end = self.segments.max_offset // CQ_UNIT.size
         with self._files() as files:
@@ -157,11 +157,11 @@ class ConsumeQueue:
             return _bisect(files, begin, end, _is_no_pre_blank)
 
     def correct_min_offset(self, min_phy_offset: int, max_queue_offset: int) -> int:
-        """Return the first queue offset whose record lies at or after ``min_phy_offset``.
+        """Return the first queue offset whose record is at or after ``min_phy_offset``.
 
-        ``max_queue_offset`` (see `end_of_units`) when none is left. Unlike
-        ``ConsumeQueue.correctMinOffset`` it looks after the first file too, and never counts
-        fillers, which RocketMQ does when ``min_phy_offset`` is 0.
+        ``max_queue_offset`` (see `end_of_units`) if none is left. Unlike
+        ``ConsumeQueue.correctMinOffset`` it searches past the first file too, and never counts
+        fillers, which RocketMQ does if ``min_phy_offset`` is 0.
         """
         begin = min(self.first_unit_offset(), max_queue_offset)
         with self._files() as files:
@@ -175,7 +175,7 @@ class ConsumeQueue:
             )
 
     def file_stop(self, queue_offset: int) -> int | None:
-        """Return the queue offset after the units of the file that holds one; None without it."""
+        """Return the end, in queue offsets, of the file that contains one; None if none does."""
         segment = self.segments.find(queue_offset * CQ_UNIT.size)
         stop = (segment.from_offset + segment.size) // CQ_UNIT.size if segment else queue_offset
         return stop if stop > queue_offset else None
@@ -193,7 +193,7 @@ class ConsumeQueue:
 
 
 class _UnitFiles(Closing):
-    """The file that a call is reading; one is open at a time, to the end of the block or longer."""
+    """Reads a queue's files, one open at a time, until another is needed or it is closed."""
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self._queue = queue
@@ -201,7 +201,7 @@ class _UnitFiles(Closing):
         self._seen: dict[int, tuple[int, int]] = {}
 
     def place(self, at: int) -> tuple[int, int]:
-        """Return offset and size of one unit; they are kept, as ends are looked at repeatedly."""
+        """Return log offset and size of one unit; cached, as bisections read ends repeatedly."""
         found = self._seen.get(at)
         if found is None:
             file_at, _ = self._opened(at, at + 1)
@@ -211,7 +211,7 @@ class _UnitFiles(Closing):
         return found
 
     def units(self, start: int, stop: int) -> Any:
-        """Return units from ``start`` on, at least one, up to ``stop`` or the end of the file."""
+        """Return at least one unit from ``start`` on, up to ``stop`` or the end of the file."""
         file_at, count = self._opened(start, stop)
         assert self._source is not None
         if count <= _BLOCK_UNITS:  # cheaper than a map
@@ -219,7 +219,7 @@ class _UnitFiles(Closing):
         return CQ_UNIT.table(self._source.view(file_at, count * CQ_UNIT.size))
 
     def _opened(self, start: int, stop: int) -> tuple[int, int]:
-        """Open the file of a unit; return where in it that lies, and how many up to ``stop``."""
+        """Open the file of a unit; return its byte position there, and the units up to ``stop``."""
         segments = self._queue.segments
         segment = segments.find(start * CQ_UNIT.size)
         if segment is None:
@@ -246,10 +246,10 @@ class _UnitFiles(Closing):
         return (start - begin) * CQ_UNIT.size, count
 
     def first_hole(self, begin: int, end: int) -> int:
-        """Return the first unit of a file's ``[begin, end)`` that begins in a hole, as it seems.
+        """Return the first unit of a file's ``[begin, end)`` that seems to begin in a hole.
 
-        Files are made at full length: what no unit was written to is a hole, where no copy of the
-        store has filled it.
+        Files are created at full length: the part without units is a hole, unless copying the store
+        has filled it.
         """
         self._opened(begin, end)
         assert self._source is not None
@@ -278,14 +278,14 @@ def _is_no_pre_blank(offset: Any, size: Any) -> Any:
 
 
 def _bisect(files: _UnitFiles, low: int, high: int, test: UnitTest) -> int:
-    """Return the first of ``[low, high)`` that passes; ``high`` when none does.
+    """Return the first unit of ``[low, high)`` that passes; ``high`` if none does.
 
-    ``test`` is asked for offsets and sizes; it fails up to some unit and passes from there on.
+    ``test`` gets log offsets and sizes; it fails up to some unit and passes from there on.
     """
     while high - low > _BLOCK_UNITS:
         middle = (low + high) // 2
         if test(*files.place(middle)):
-            high = middle + 1  # keeps the unit that passed in the stretch
+            high = middle + 1  # the passing unit stays in the range
         else:
             low = middle + 1
     while low < high:

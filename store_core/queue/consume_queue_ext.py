@@ -1,6 +1,6 @@
-"""Consume queue extension: units of variable length that tags codes of a queue point to.
+"""Consume queue extension: units of variable length that a queue's tags codes point to.
 
-They hold a tags code, a time and a filter bitmap. Without filters they cannot be rebuilt.
+A unit has a tags code, a time and a filter bitmap. It cannot be rebuilt without the filters.
 
 Source: RocketMQ ``ConsumeQueueExt`` (release 5.3.3).
 """
@@ -42,19 +42,19 @@ def is_ext_address(tags_code: Int64s) -> npt.NDArray[np.bool_]:
 
 
 class ExtUnits(NamedTuple):
-    """Rows parallel to the addresses that were read.
+    """Rows parallel to the given addresses.
 
-    Where ``found`` is false, ``tags_code`` is the address as it was given (a filter lets such
-    messages pass), and ``store_timestamp`` and ``bitmap_size`` are 0.
+    Where ``found`` is false, ``tags_code`` is the given address (filters let such messages pass),
+    and ``store_timestamp`` and ``bitmap_size`` are 0.
     """
 
     tags_code: Int64s
     store_timestamp: Int64s
     found: npt.NDArray[np.bool_]
     bitmap_size: Int64s
-    """Bytes of filter bitmaps; 0 where a unit has none."""
+    """Bytes of each unit's filter bitmap; 0 if it has none."""
     bitmaps: npt.NDArray[np.uint8]
-    """Shape ``(rows, bytes asked for)``: bitmaps of just this size; zeros in other rows."""
+    """Shape ``(rows, bitmap_bytes)``: bitmaps of exactly this size; zeros in other rows."""
 
 
 def read_ext_units(
@@ -62,12 +62,12 @@ def read_ext_units(
 ) -> ExtUnits:
     """Look up units in the files of one queue by address (``ConsumeQueueExt.get``, RocketMQ 5.3.3).
 
-    Units that are missing, cut, or contradict themselves count as not found.
+    Units that are missing, cut, or inconsistent count as not found.
 
     Parameters
     ----------
     bitmap_bytes
-        Bitmaps of this size are read too, this many bytes for each address; 0: none are.
+        Also read bitmaps of this size, in bytes per address; reads none if 0.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def _read_rows(
 
 
 class ConsumeQueueExtWriter:
-    """Extension units of one queue that grows; used under the lock of its `ConsumeQueueWriter`."""
+    """Writes extension units of one queue; used under the lock of its `ConsumeQueueWriter`."""
 
     def __init__(self, directory: StoreDirectory, listed: SegmentList, files: QueueFiles) -> None:
         self.wrote_position = 0
@@ -132,10 +132,10 @@ class ConsumeQueueExtWriter:
         self._is_ready = False
 
     def recover(self, units: Units) -> None:
-        """Take the end of the last unit that is named by units of the queue's last files.
+        """Set the end to that of the last extension unit that the queue's last units point to.
 
-        Units after it are named by nobody: a replay of RocketMQ left them. It overwrites them,
-        and where a new unit ends inside of an old one its next start fails; see `ready`.
+        No queue unit points to later ones, which a replay by RocketMQ left. RocketMQ overwrites
+        them, and its next start fails if a new unit ends inside an old one, so `ready` erases them.
         """
         codes = units["tags_code"].astype(np.int64)
         addresses = codes[is_ext_address(codes)]
@@ -149,10 +149,10 @@ class ConsumeQueueExtWriter:
         self._is_ready = False
 
     def append(self, requests: DispatchRequests) -> Int64s:
-        """Append a unit for each row; return the tags codes that the queue's units get.
+        """Append a unit for each row; return the tags codes for the queue's units.
 
-        These are the addresses of the extension units. Where a unit is too large for a file, it is
-        left out and the tags code stays.
+        These are the addresses of the extension units. A unit too large for a file is left out, and
+        its row's tags code stays.
 
         Raises
         ------
@@ -177,13 +177,13 @@ class ConsumeQueueExtWriter:
         return tags_code
 
     def flush(self) -> None:
-        """Make what was written survive a loss of power."""
+        """Make everything written so far survive a power loss."""
         self._files.flush()
 
     def _pack(self, data: bytes, sizes: Int64s) -> Int64s:
-        """Write units into as many files as they take; return where each begins."""
-        # Four units of 20 bytes, files of 64, the last 4 of them for the end mark: three fit from
-        # position 0, and begin at [0, 20, 40]; the mark is written at 60, the rest stays zero.
+        """Write units across as many files as needed; return where each begins."""
+        # Four units of 20 bytes, files of 64 bytes, the last 4 of them for the end mark: three fit
+        # from position 0, and begin at [0, 20, 40]; the mark is written at 60, the rest stays zero.
         # The fourth begins the next file: positions = [0, 20, 40, 64], and 84 is the new end.
         begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         positions = np.empty(len(sizes), np.int64)
@@ -205,19 +205,19 @@ class ConsumeQueueExtWriter:
         return positions
 
     def ready(self) -> None:
-        """Erase what lies after the end before anything is appended there."""
+        """Erase everything after the end once, before anything is appended there."""
         if not self._is_ready:
             self.erase_behind()
 
     def read(self, tags_codes: Int64s) -> ExtUnits:
-        """Look up the extension units that tags codes name; see `read_ext_units`."""
+        """Look up the extension units that tags codes point to; see `read_ext_units`."""
         segments = SegmentList(
             [self._segments[begin] for begin in sorted(self._segments)], self._files.file_size
         )
         return read_ext_units(self._directory, segments, tags_codes)
 
     def erase_behind(self) -> None:
-        """Erase what lies after the end, and delete later files."""
+        """Erase everything after the end, and delete later files."""
         end = self.wrote_position
         for begin in sorted(self._segments, reverse=True):
             if begin >= end:
@@ -246,7 +246,7 @@ class ConsumeQueueExtWriter:
         self.recover(np.empty(0, CQ_UNIT.dtype))
 
     def _know_files(self) -> None:
-        """Take note of the files that were made."""
+        """List the files created since."""
         size = self._files.file_size
         begin = max(self._segments, default=-size) + size
         while begin < self.wrote_position:
@@ -263,7 +263,7 @@ class ConsumeQueueExtWriter:
         return max(int(unit.unit_size), CQ_EXT_UNIT.size)
 
     def _end_of_files(self) -> int:
-        """Return where a walk through the units of the last file ends."""
+        """Return the position where a walk through the units of the last file ends."""
         begin = max(self._segments, default=None)
         if begin is None:
             return 0
@@ -278,7 +278,7 @@ class ConsumeQueueExtWriter:
 
 
 def _bitmaps(requests: DispatchRequests) -> tuple[Int64s, npt.NDArray[np.uint8]]:
-    """Return the length of each row's bitmap, 0 where there is none, and all of them in one."""
+    """Return the length of each row's bitmap (0 without one), and all bitmaps concatenated."""
     if requests.filter_bitmap is None:
         return np.zeros(len(requests), np.int64), np.empty(0, np.uint8)
     offsets, data = binary_parts(pa.array(requests.filter_bitmap, pa.binary()))
@@ -286,11 +286,11 @@ def _bitmaps(requests: DispatchRequests) -> tuple[Int64s, npt.NDArray[np.uint8]]
 
 
 def _join(headers: npt.NDArray[np.void], lengths: Int64s, bitmaps: npt.NDArray[np.uint8]) -> bytes:
-    """Return units: each header with its bitmap after it."""
+    """Return units: each header followed by its bitmap."""
     if len(bitmaps) == 0:
         return headers.tobytes()
     # Headers of 20 bytes, bitmaps of 0 and 14 bytes: the units begin at 0 and 20, and end at 54.
-    # What is no header, bytes 40 to 53, is filled with the bitmaps in order.
+    # All other bytes, 40 to 53, are filled with the bitmaps in order.
     sizes = lengths + CQ_EXT_UNIT.size
     begin = np.cumsum(sizes) - sizes
     joined = np.empty(int(sizes.sum()), np.uint8)

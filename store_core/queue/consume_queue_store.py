@@ -1,4 +1,4 @@
-"""All consume queues of a store while it is written: load, recover, dispatch, cut, expire, flush.
+"""All consume queues of a store that is written: load, recover, dispatch, cut, expire, flush.
 
 Source: RocketMQ ``ConsumeQueueStore`` (release 5.3.3).
 """
@@ -51,26 +51,26 @@ LIGHT_QUEUE_ID = 0
 class ConsumeQueueStore:
     """The queues of all topics. No file is open between calls, however many queues there are.
 
-    One thread dispatches (`put`), others read, one may expire and flush. Cutting and recovery are
-    done while nothing else is.
+    One thread dispatches (`put`), others read, one may expire and flush. Nothing else may run
+    during a cut or recovery.
 
     Parameters
     ----------
     config
-        Sizes of files (None: those of the files that are there, else RocketMQ's defaults),
+        File sizes (if None, those of existing files, else RocketMQ's defaults),
         ``enable_consume_queue_ext``, ``enable_multi_dispatch``.
     is_batch_topic
-        Tells whether the queues of a new topic are batch queues; None: as ``topics.json`` said
-        when the store was loaded.
+        Returns whether the queues of a new topic are batch queues; optional, by default as in
+        ``topics.json`` when the store was loaded.
     filter_bitmaps
-        Gives the filter bitmaps of extension units; None: there are none.
+        Returns the filter bitmaps of extension units; None if there are none.
     warn
-        Told of a queue that can have no directory, with each batch of its records.
+        Called for each batch of records whose queue cannot have a directory.
 
     Attributes
     ----------
     filter_bitmaps
-        As given, for who makes dispatch requests; None also where no extension unit is written.
+        As given, for the code that makes dispatch requests; None if no extension units are written.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class ConsumeQueueStore:
         self._batch_queues: dict[QueueKey, BatchConsumeQueueWriter] = {}
 
     def load(self) -> None:
-        """Find the queues that are there (``ConsumeQueueStore.load``); opens none of their files.
+        """List the store's queues (``ConsumeQueueStore.load``); opens none of their files.
 
         Raises
         ------
         StoreFormatError
-            A file has another length than it should, a topic's queues are of another kind than
-            ``topics.json`` says. A broker would not start either.
+            A file has a wrong length, or a topic's queues are not of the kind in ``topics.json``.
+            A broker would not start either.
         StoreReadError
             A directory cannot be read.
         """
@@ -126,18 +126,18 @@ class ConsumeQueueStore:
             queue.recover(trusted=trusted)
 
     def put(self, requests: DispatchRequests, *, from_zero: bool = False) -> Appended:
-        """Add the units of records; what is there is skipped, so a call may be repeated.
+        """Add the units of records; existing ones are skipped, so a call may be repeated.
 
         Parameters
         ----------
         from_zero
-            They go back without a gap to the very first record of the log, which is at 0: so each
-            queue that begins with them begins at 0.
+            The records go back without a gap to the very first one, at offset 0 of the log, so
+            every queue that starts with them starts at 0.
 
         Raises
         ------
         StoreWriteError
-            A file cannot be written. Some queues may have got their units.
+            A file cannot be written. Some queues may already have their units.
         """
         counts = Appended()
         for key, rows in self.by_queue(requests):
@@ -154,7 +154,7 @@ class ConsumeQueueStore:
             return queue.append(rows, from_zero=from_zero)
 
     def by_queue(self, requests: DispatchRequests) -> list[tuple[QueueKey, DispatchRequests]]:
-        """Return the rows of each queue; those that can have no directory are `refused`."""
+        """Return the rows of each queue; those that cannot have a directory are `refused`."""
         if not self._config.enable_multi_dispatch and requests.light.any():
             requests = requests.take(~requests.light)
         found = []
@@ -169,7 +169,7 @@ class ConsumeQueueStore:
 
     @contextmanager
     def errors_of(self, key: QueueKey) -> Iterator[None]:
-        """Turn an ``OSError`` into one that names the file or the queue (`StoreWriteError`)."""
+        """Turn an ``OSError`` into a `StoreWriteError` that names the file or the queue."""
         try:
             yield
         except OSError as err:
@@ -178,23 +178,23 @@ class ConsumeQueueStore:
 
     @property
     def max_physic_offset(self) -> int:
-        """End of the last record that is in any queue; -1 for none."""
+        """End of the last record that is in any queue; -1 if none is."""
         return max((queue.max_physic_offset for queue in self._all()), default=-1)
 
     @property
     def dispatch_from(self) -> int:
-        """Offset of the log before which no queue lacks a unit, as far as is known; -1: none.
+        """Log offset before which no queue is known to lack a unit; -1 if no queue has a record.
 
-        The end of what was dispatched, or of what is left of a queue that lost units, or was cut.
+        The end of the last dispatched record or, if lower, of a queue that lost units or was cut.
         """
         lost = [queue.lost_from for queue in self._all() if queue.lost_from is not None]
         return min([self.max_physic_offset, *lost])
 
     def truncate_dirty(self, phy_offset: int) -> tuple[QueueKey, ...]:
-        """Cut off the units of records at or after an offset of the log; return whose queues.
+        """Cut off the units of records at or after a log offset; return the queues that had some.
 
-        What lies after the end of any queue becomes zeros, on the disk too
-        (`ConsumeQueueWriter.truncate`). RocketMQ does nothing where no queue reaches the offset.
+        Everything after the end of any queue becomes zeros, on the disk too
+        (`ConsumeQueueWriter.truncate`). RocketMQ does nothing if no queue reaches the offset.
         """
         changed = []
         for key, queue in self._items():
@@ -209,12 +209,12 @@ class ConsumeQueueStore:
         return queue is not None and queue.max_physic_offset > phy_offset
 
     def correct_min_offsets(self, min_phy_offset: int) -> None:
-        """Move the first offset of each queue to the first record that is in the log."""
+        """Move the first offset of each queue to its first record that is still in the log."""
         for queue in self._all():
             queue.correct_min_offset(min_phy_offset)
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files of which no record is left in the log; return how many."""
+        """Delete files without a record left in the log; return how many."""
         return sum(self.delete_expired_of(key, min_phy_offset) for key in self.queues())
 
     def delete_expired_of(self, key: QueueKey, min_phy_offset: int) -> int:
@@ -226,16 +226,14 @@ class ConsumeQueueStore:
             return queue.delete_expired(min_phy_offset)
 
     def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether a queue has so many pages that wait for the disk."""
+        """Return whether any queue has that many pages waiting for the disk."""
         return any(queue.is_worth_flush(least_pages) for _, queue in self._items())
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make all that was put survive a loss of power. Cheap where nothing was.
+        """Make everything put so far survive a power loss; cheap if nothing was put.
 
-        Only queues with so many pages that wait, or with full files.
-
-        Where another thread is at it, the call waits: what that one has begun to force may not be
-        on the disk yet.
+        Flushes only queues with ``least_pages`` pages waiting, or with full files. If another
+        thread is flushing, waits for it: what that one is forcing may not be on the disk yet.
         """
         with self._flushing:
             for key, queue in self._items():
@@ -243,21 +241,21 @@ class ConsumeQueueStore:
                     queue.flush(least_pages)
 
     def next_queue_offsets(self) -> tuple[dict[QueueKey, int], dict[QueueKey, int]]:
-        """Return the end of each queue: those of simple ones, those of batch queues."""
+        """Return the end of each simple queue, and of each batch queue."""
         simple = {key: queue.max_offset for key, queue in list(self._simple_queues.items())}
         batch = {key: queue.max_offset for key, queue in list(self._batch_queues.items())}
         return simple, batch
 
     def find(self, topic: str, queue_id: int) -> AnyQueueWriter | None:
-        """Return a queue; None when it does not exist."""
+        """Return a queue; None if it does not exist."""
         return self.find_simple(topic, queue_id) or self.find_batch(topic, queue_id)
 
     def find_simple(self, topic: str, queue_id: int) -> ConsumeQueueWriter | None:
-        """Return a queue of a unit a message; None: there is none, or it is a batch queue."""
+        """Return a queue with one unit per message; None if there is none of this kind."""
         return self._simple_queues.get((topic, queue_id))
 
     def find_batch(self, topic: str, queue_id: int) -> BatchConsumeQueueWriter | None:
-        """Return a batch queue; None: there is none, or it is another kind."""
+        """Return a batch queue; None if there is none of this kind."""
         return self._batch_queues.get((topic, queue_id))
 
     def queues(self) -> list[QueueKey]:
@@ -267,7 +265,7 @@ class ConsumeQueueStore:
     def delete_topic(self, topic: str) -> bool:
         """Delete the queues of a topic; return whether it had any.
 
-        Its records stay in the log: only nothing leads to them. Nothing of the topic may be
+        Its records stay in the log, but nothing points to them. No message of the topic may be
         dispatched meanwhile.
         """
         keys = [key for key in self.queues() if key[0] == topic]
@@ -296,7 +294,7 @@ class ConsumeQueueStore:
         names = (topic,) if queue_id is None else (topic, str(queue_id))
         for kind in (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE):
             path = self.directory.resolve(kind.directory, *names)
-            with suppress(OSError):  # there is none, or something else lies in it
+            with suppress(OSError):  # it does not exist, or is not empty
                 Path(path).rmdir()
 
     def _all(self) -> list[AnyQueueWriter]:
@@ -336,7 +334,7 @@ class ConsumeQueueStore:
     def _files(
         self, kind: QueueKind, topic: str, queue_id: int, file_size: int
     ) -> tuple[SegmentList, QueueFiles]:
-        """Return the files of a queue that are there, and what writes them."""
+        """Return the existing files of a queue, and the object that writes them."""
         path = self.directory.resolve(kind.directory, topic, str(queue_id))
         segments = load_segments(
             self.directory.list(path),
@@ -356,18 +354,18 @@ class ConsumeQueueStore:
 
 # Source: RocketMQ ``QueueOffsetOperator``, ``TopicQueueLock`` (release 5.3.3).
 class QueueOffsetTable:
-    """Next queue offsets by (topic, queue id); a queue that is not named begins at 0.
+    """Next queue offsets by (topic, queue id); a queue that is not listed begins at 0.
 
-    Whoever reads a counter, appends and advances it holds the lock of that queue all the while: so
-    offsets grow in the order of the log, and an append that failed uses none.
+    A writer holds the lock of a queue while it reads the counter, appends and advances the counter,
+    so offsets grow in log order, and a failed append uses none.
 
     Attributes
     ----------
     simple, batch
         Counters of ordinary and of batch queues. A light queue is the ordinary queue 0 of its
-        name; its counter is changed under `light_lock` only.
+        name; its counter changes only under `light_lock`.
     light_lock
-        Of all light queues; taken after the locks of queues.
+        The lock of all light queues; acquired after the locks of queues.
     """
 
     def __init__(self, lock_num: int = 32) -> None:
@@ -378,7 +376,7 @@ class QueueOffsetTable:
         self._locks = tuple(threading.Lock() for _ in range(lock_num))
 
     def set_all(self, simple: Mapping[Queue, int], batch: Mapping[Queue, int]) -> None:
-        """Replace all counters, as recovery found them; nothing may be put meanwhile."""
+        """Replace all counters by those from recovery; nothing may be put meanwhile."""
         self.simple.clear()
         self.simple.update(simple)
         self.batch.clear()
@@ -389,18 +387,18 @@ class QueueOffsetTable:
         return self.batch if is_batch else self.simple
 
     def remove(self, topic: str) -> None:
-        """Forget the queues of a deleted topic; the caller holds `all_locks`."""
+        """Remove the queues of a deleted topic; the caller holds `all_locks`."""
         for counters in (self.simple, self.batch):
             for queue in [queue for queue in list(counters) if queue[0] == topic]:
                 counters.pop(queue, None)
 
     def lock(self, queue: Queue) -> threading.Lock:
-        """Return the lock of a queue, which others share."""
+        """Return the lock of a queue, which other queues share."""
         return self._locks[hash(queue) % self._lock_num]
 
     @contextmanager
     def locks(self, queues: Iterable[Queue], light: bool = False) -> Iterator[None]:
-        """Hold the locks of many queues, always taken in the same order.
+        """Hold the locks of many queues, always acquired in the same order.
 
         Parameters
         ----------
@@ -428,6 +426,6 @@ class QueueOffsetTable:
         return self.simple.get((name, LIGHT_QUEUE_ID), 0)
 
     def advance_light(self, names: Iterable[str]) -> None:
-        """Count one message for each name."""
+        """Advance the next offset of each light queue by one."""
         for name in names:
             self.simple[name, LIGHT_QUEUE_ID] = self.next_light(name) + 1

@@ -1,4 +1,4 @@
-"""Write consume queues: a unit for each message, in the order of the log.
+"""Write consume queues: one unit per message, in log order.
 
 Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).
 """
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _BLOCK_UNITS = 1 << 16
 _FEW_UNITS, _MANY_UNITS = 64, 2048
-"""Who asks for more than few, and less than many, will ask for those that follow."""
+"""A read of more than few and fewer than many units is extended: the next ones will be read too."""
 _NEWEST_BYTES = 64 * CQ_UNIT.size  # of each queue
 _BLOCKS = 256  # of at most 40 KB
 
 
 class ConsumeQueueWriter(QueueWriter):
-    """One queue that grows: its units, and where they begin and end now.
+    """One queue that grows: its units, and their current range.
 
-    A record that is in the queue gets no second extension unit, where RocketMQ leaves an orphan.
-    Files are opened for the length of a call only. It can be rebuilt from the log.
+    A record that is already in the queue gets no second extension unit; RocketMQ leaves an orphan
+    there. Files are open only during a call. The queue can be rebuilt from the log.
 
     Attributes
     ----------
     last_start
-        Start of the last record that was in the queue when it was recovered or cut; -1 for none.
+        Start of the queue's last record when it was last recovered or cut; -1 if it had none.
     """
 
     unit_bytes = CQ_UNIT.size
@@ -71,21 +71,19 @@ class ConsumeQueueWriter(QueueWriter):
         self._queue = queue
         self._recent = recent
         self._newest: NewestUnits | None = None
-        self._version = 0  # counts how often units were cut off: others come in their places
+        self._version = 0  # counts cuts: other units take the places of those that were cut off
         self.last_start = -1
         self._ext = ext
-        self._first = (-1, -1)  # first unit in the files, and where its record starts
+        self._first = (-1, -1)  # first unit in the files, and its record's start
 
     def on_disk(self) -> ConsumeQueue:
-        """Return the units as the files hold them, whatever `recover` took for their end."""
+        """Return the units that are in the files, even past the end that `recover` set."""
         return self._queue
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the units ``[start, stop)`` as a native array, clipped to what is there.
+        """Return the units ``[start, stop)`` as a native array, clipped to the queue's range.
 
-        Not to be written to.
-
-        Row 0 is queue offset ``max(start, min_offset)``; no fillers are among them.
+        Do not write to it. Row 0 is queue offset ``max(start, min_offset)``; there are no fillers.
 
         Raises
         ------
@@ -97,13 +95,13 @@ class ConsumeQueueWriter(QueueWriter):
         return self._clipped(start_queue_offset, stop_queue_offset, self._read)
 
     def file_stop(self, queue_offset: int) -> int:
-        """Return the queue offset after the units of the file that holds one, or held it."""
+        """Return the end, in queue offsets, of the file that contains one, or did before expiry."""
         return self._queue.roll_next_file(queue_offset)
 
     roll_next_file = file_stop
 
     def stored_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the same always from the files: whoever checks them must not get what was written.
+        """Return `read_units` always from the files, never from memory, to check the files.
 
         Raises as `read_units`.
         """
@@ -127,10 +125,10 @@ class ConsumeQueueWriter(QueueWriter):
                 return read(version, start, min(stop_queue_offset, high), high)
             except StoreReadError:
                 if self._span == span:
-                    raise  # else it expired meanwhile
+                    raise  # else a file has expired meanwhile
 
     def _read(self, version: int, start: int, stop: int, high: int) -> Units:
-        """Return the units ``[start, stop)`` of those below ``high``, and keep what follows."""
+        """Return the units ``[start, stop)``; caches some units that follow, below ``high``."""
         for block in (self._newest, self._recent.find(self)):
             held = None if block is None else block.part(version, start, stop)
             if held is not None:
@@ -145,7 +143,7 @@ class ConsumeQueueWriter(QueueWriter):
         return units[: stop - start]
 
     def recover(self, *, trusted: bool) -> None:
-        """Find where the units end (``ConsumeQueue.recover``)."""
+        """Find the end of the units (``ConsumeQueue.recover``)."""
         end = self._queue.end_of_units()
         if not trusted:
             end = self._first_hole(end)
@@ -185,10 +183,10 @@ class ConsumeQueueWriter(QueueWriter):
     def cut_torn(
         self, requests: DispatchRequests, before: Callable[[], None] = lambda: None
     ) -> int:
-        """Cut the queue at the first unit that a power failure tore; return how many units went.
+        """Cut the queue at the first unit torn by a power failure; return how many units were cut.
 
-        `append` gives it back what is missing. Compared are units whose records begin where those
-        of some rows do. ``before`` is called before any is cut off: it may raise.
+        `append` adds them again. Compares the units from the first row's record on, at most as many
+        as there are rows. ``before`` is called before anything is cut, and may raise.
         """
         held = requests.commit_log_offset < self.max_physic_offset
         rows = requests if held.all() else requests.take(held)
@@ -196,7 +194,7 @@ class ConsumeQueueWriter(QueueWriter):
             return 0
         start = self._queue.correct_min_offset(int(rows.commit_log_offset[0]), self.max_offset)
         stored = self.stored_units(start, start + len(rows)).astype(CQ_UNIT.dtype)
-        if len(stored) == 0:  # the last unit claims the bytes of these rows, too
+        if len(stored) == 0:  # the last unit claims the bytes of these rows too
             return 0
         if self._ext is None:
             torn = first_torn_unit(stored, rows)
@@ -217,23 +215,23 @@ class ConsumeQueueWriter(QueueWriter):
         return [(at, self.stored_units(at, at + 1)[0].item()) for at in places]
 
     def end_below(self, phy_offset: int) -> int:
-        """Return the queue offset at which the units of records below an offset of the log end."""
-        if self.max_physic_offset <= phy_offset:  # as a rule: no file is opened
+        """Return the queue offset after the units of records before an offset of the log."""
+        if self.max_physic_offset <= phy_offset:  # usual, and opens no file
             return self.max_offset
         return min(self._queue.correct_min_offset(phy_offset, self.max_offset), self.max_offset)
 
     def proved_end(self, log: ReadableLog) -> int:
-        """Return the queue offset at which the units end that point at records of this queue."""
+        """Return the queue offset after the last unit that points at a record of this queue."""
         segments = list(log.segments)
         log_end = segments[-1].from_offset + log.segments.file_size if segments else 0
         return proved_end(self._queue, log, log_end, self.max_offset)
 
     def truncate(self, end: int, *, on_disk: bool = True) -> bool:
-        """Cut off the units from a queue offset on; True if there were any.
+        """Cut off the units from a queue offset on; return whether there were any.
 
-        What lies after becomes zeros on the disk, also where it was no unit any more. RocketMQ
-        leaves it as it is: it counts again when the log has grown. Fillers before no unit are cut
-        off as well. Without ``on_disk`` only this object takes note, to try out a recovery.
+        Everything after becomes zeros on the disk, even bytes that were no longer units. RocketMQ
+        leaves them, and they count again once the log has grown. Fillers that no unit follows are
+        cut off too. Without ``on_disk`` only this object changes, to try out a recovery.
         """
         with self._lock:
             end = min(end, self.max_offset)
@@ -251,7 +249,7 @@ class ConsumeQueueWriter(QueueWriter):
             return changed
 
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Move the first queue offset to the first record that is in the log."""
+        """Move the first queue offset to the first record that is still in the log."""
         with self._lock:
             low, high = self._span
             if self.max_physic_offset < 0:
@@ -263,9 +261,9 @@ class ConsumeQueueWriter(QueueWriter):
                 self._ext.delete_before(self._queue.read_units(low, low + 1))
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make what was appended survive a loss of power; extension units first.
+        """Make appended units survive a power loss, extension units first.
 
-        Fewer pages than ``least_pages`` wait, and the extension's with them.
+        If fewer than ``least_pages`` pages wait, nothing is flushed, the extension included.
         """
         if not self.is_worth_flush(least_pages):
             return
@@ -295,7 +293,7 @@ class ConsumeQueueWriter(QueueWriter):
         self._files.write((start - count) * CQ_UNIT.size, blank * count)
 
     def _append_units(self, data: bytes, start: int, first: int) -> None:
-        """Write units, at least one, from a queue offset on; the queue begins at ``first`` then."""
+        """Write at least one unit from a queue offset on; the queue then begins at ``first``."""
         self._files.write(start * CQ_UNIT.size, data, continues=True)
         end = start + len(data) // CQ_UNIT.size
         self._keep_newest(data, start)
@@ -305,7 +303,7 @@ class ConsumeQueueWriter(QueueWriter):
         self._span = (first, end)
 
     def _keep_newest(self, data: bytes, start: int) -> None:
-        """Keep the last units in memory: who waits for them opens no file."""
+        """Keep the last units in memory, so that readers that wait for them open no file."""
         before = self._newest
         if len(data) > _NEWEST_BYTES:
             self._newest = None
@@ -316,18 +314,18 @@ class ConsumeQueueWriter(QueueWriter):
         self._newest = NewestUnits(self._version, start + cut // CQ_UNIT.size, data[cut:])
 
     def _units(self, rows: DispatchRequests) -> bytes:
-        """Return the units of rows as they are stored."""
+        """Return the units of rows as stored."""
         units = np.empty(len(rows), CQ_UNIT.dtype)
         units["commit_log_offset"] = rows.commit_log_offset
         units["message_size"] = rows.message_size
         units["tags_code"] = rows.tags_code
         if self._ext is not None:
-            own = np.flatnonzero(~rows.light)  # light queues hold the plain tags code
+            own = np.flatnonzero(~rows.light)  # light queues have plain tags codes
             units["tags_code"][own] = self._ext.append(rows.take(own))
         return units.tobytes()
 
     def _first_hole(self, end: int) -> int:
-        """Return the first unit of the last files that is none, or out of order; else ``end``."""
+        """Return the first invalid or misplaced unit of the last files; ``end`` if none is."""
         segments = self._segments[-FILES_RECOVERED:]
         at = segments[0].from_offset // self.unit_bytes if segments else 0
         at, before = max(at, self._queue.first_unit_offset()), -1
@@ -342,7 +340,7 @@ class ConsumeQueueWriter(QueueWriter):
         return end
 
     def _last_found(self) -> tuple[int, int]:
-        """Return start and size of the record of the last unit in the files; (-1, 0) for none."""
+        """Return start and size of the record of the last unit in the files; (-1, 0) if none."""
         files = self._queue.segments
         begin, at = (files.min_offset // self.unit_bytes, files.max_offset // self.unit_bytes)
         while at > begin:
@@ -356,7 +354,7 @@ class ConsumeQueueWriter(QueueWriter):
         return -1, 0
 
     def _set_end(self, end: int) -> None:
-        """Take a queue offset as the end of the units."""
+        """Set the end of the units to a queue offset."""
         first = min(self._queue.first_unit_offset(), end)
         self.max_physic_offset = self.last_start = -1
         if end > first:
@@ -365,11 +363,11 @@ class ConsumeQueueWriter(QueueWriter):
             self.max_physic_offset = self.last_start + int(last["message_size"][0])
             unit = last if end == first + 1 else self._queue.read_units(first, first + 1)
             self._first = (first, int(unit["commit_log_offset"][0]))
-        else:  # of fillers, or of nothing: the file's name is all that is known
+        else:  # only fillers, or nothing: the queue offset is that of the file's name
             first = end = self._queue.segments.min_offset // self.unit_bytes
         self._span = (first, end)
         self._newest = None
-        self._version += 1  # at last: who read before does not know
+        self._version += 1  # last: blocks that readers have read before do not match it
         if self._ext is not None:
             self._ext.recover(self._last_files())
 
@@ -382,7 +380,7 @@ class ConsumeQueueWriter(QueueWriter):
     def _cut(self, end: int) -> None:
         first = self._queue.first_unit_offset()
         kept = end * self.unit_bytes
-        if end <= first:  # the first file stays, without units, where its name tells an offset
+        if end <= first:  # the first file stays, without units, if its name gives an offset
             kept = self._queue.segments.min_offset
         while self._segments and self._segments[-1].from_offset >= kept:
             if kept and len(self._segments) == 1:
@@ -394,7 +392,7 @@ class ConsumeQueueWriter(QueueWriter):
             self._ext.erase_behind()
 
     def _erase(self, end: int) -> None:
-        """Put zeros after a queue offset; files after its file are not there."""
+        """Put zeros after a queue offset, and delete the files after its file."""
         kept = end * self.unit_bytes
         while len(self._segments) > 1 and self._segments[-1].from_offset > kept:
             self._delete_last()
@@ -403,12 +401,12 @@ class ConsumeQueueWriter(QueueWriter):
                         end, self.queue_id, self.topic)  # fmt: skip
 
     def _know_files(self, first: int, end: int) -> None:
-        """Let readers know of the files that hold the units ``[first, end)``."""
+        """Make the files of the units ``[first, end)`` visible to readers."""
         begin = first * self.unit_bytes
         begin -= begin % self.file_size
         known = self._segments
         if self.max_physic_offset < 0:
-            for segment in known:  # kept for its name, or to be overwritten: some just were
+            for segment in known:  # left for its name, or to be overwritten, as some just were
                 if not begin <= segment.from_offset < end * self.unit_bytes:
                     self._files.delete(segment.from_offset)
             known = ()
@@ -420,26 +418,26 @@ class ConsumeQueueWriter(QueueWriter):
 
 
 class UnitBlock(NamedTuple):
-    """Units of one queue that follow each other."""
+    """Consecutive units of one queue."""
 
     version: int
     start: int
     units: Units
 
     def part(self, version: int, start: int, stop: int) -> Units | None:
-        """Return the units ``[start, stop)``, if they are all there, and of this version."""
+        """Return the units ``[start, stop)`` if the block has them all, in this version."""
         at, end = start - self.start, stop - self.start
         is_here = version == self.version and 0 <= at <= end <= len(self.units)
         return self.units[at:end] if is_here else None
 
 
 class NewestUnits(NamedTuple):
-    """Units that were appended last, as they are stored: nearly all of them nobody asks for.
+    """The last units appended, as stored; decoded on demand, as nearly none of them are read.
 
     Attributes
     ----------
     data
-        Their bytes.
+        The units' bytes.
     """
 
     version: int
@@ -457,18 +455,18 @@ class NewestUnits(NamedTuple):
 
 
 class RecentUnits:
-    """One block a queue, and the newest blocks only; for any thread."""
+    """A cache of one block per queue, limited to the newest blocks; for any thread."""
 
     def __init__(self) -> None:
         self._blocks: dict[Hashable, UnitBlock] = {}
         self._lock = threading.Lock()
 
     def find(self, queue: Hashable) -> UnitBlock | None:
-        """Return the block of a queue."""
+        """Return the block of a queue; None if there is none."""
         return self._blocks.get(queue)
 
     def keep(self, queue: Hashable, block: UnitBlock) -> None:
-        """Take a block in the place of the one that the queue had, or that is oldest."""
+        """Add a block; it replaces the queue's previous one or, in a full cache, the oldest."""
         block.units.flags.writeable = False
         with self._lock:
             self._blocks.pop(queue, None)

@@ -1,4 +1,4 @@
-"""What the queues learn of records: many dispatch requests at once, in columns.
+"""Dispatch requests, in columns: what queues need to know of many records.
 
 Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``DispatchRequest``, ``LmqDispatch``
 (release 5.3.3).
@@ -39,36 +39,36 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
     Objects = npt.NDArray[np.object_]
     FilterBitmapsOf = Callable[[MessageColumns], Optional[Objects]]
-    """Returns the filter bitmap of each record, None where there is none; None: of no record."""
+    """Returns each record's filter bitmap (None without one), or None if no record has one."""
 
 LMQ_QUEUE_ID = 0
 ROUND_BYTES = 32 << 20
-"""A store that is written gives queues their units in rounds; no two records of one round start
-further apart. Other processes that read such a store count on it."""
+"""A running store adds units to queues in rounds; the records of one round start at most this far
+apart. Other processes that read such a store rely on it."""
 _NEVER_MULTI = ("%RETRY%", "rmq_sys_")
 _MULTI_SEPARATOR = ","
 _UNKNOWN_LEVEL_DELAY_MS = 1000
-_FEW_ROWS = 64  # up to here a dict numbers their queues as soon as Arrow
+_FEW_ROWS = 64  # up to here a dict numbers their queues as fast as Arrow
 _ONLY_IN_COLUMNS = (PROPERTY_INNER_NUM, PROPERTY_INNER_MULTI_DISPATCH)
 _MAX_DENSE_QUEUES = 1 << 16  # codes of 16 bits are sorted by radix: 3 times as fast
 
 
 @dataclass(frozen=True)
 class DispatchRequests:
-    """Columns of n requests in the order of the log; one row goes to one queue.
+    """Columns of n requests in log order; each row goes to one queue.
 
     Attributes
     ----------
     tags_code
         Java's hash of TAGS; in the schedule topic the time (ms) of delivery.
     base_queue_offset, batch_size
-        First queue offset and number of messages of an inner batch; of other records their queue
+        First queue offset and number of messages of an inner batch; for other records their queue
         offset and 1.
     transaction_type
         Bits of the sys flag: 0, 4 (prepared), 8 (commit) or 12 (rollback).
     filter_bitmap
-        Bitmap of the consumers that want the message (`FilterBitmaps`), None where there is none;
-        None: of no row.
+        Bitmap of the consumers whose filter accepts the message (`FilterBitmaps`); None in rows
+        without one, or instead of the column if no row has one.
     """
 
     topics: Sequence[str]
@@ -89,8 +89,8 @@ class DispatchRequests:
         return len(self.commit_log_offset)
 
     def take(self, rows: Any) -> DispatchRequests:
-        """Return some rows: an array of rows, a mask, or a slice (which copies nothing)."""
-        part = object.__new__(DispatchRequests)  # a frozen class sets its fields slowly
+        """Return the rows selected by an array, a mask, or a slice (which copies nothing)."""
+        part = object.__new__(DispatchRequests)  # a frozen class's ``__init__`` is slow
         values, own = part.__dict__, self.__dict__
         values["topics"] = self.topics
         for name in _COLUMNS:
@@ -100,15 +100,15 @@ class DispatchRequests:
         return part
 
     def queued(self) -> DispatchRequests:
-        """Return the rows that get a unit: no prepared and rolled back messages."""
+        """Return the rows that get a unit: all except prepared and rolled back messages."""
         wanted = self.transaction_type & NOT_QUEUED_BIT == 0
         return self if wanted.all() else self.take(wanted)
 
     def wrongly_unqueued(self) -> DispatchRequests:
-        """Return the rows that say to be prepared or rolled back, and have a queue offset.
+        """Return the rows marked as prepared or rolled back that have a queue offset.
 
-        Brokers store such messages with queue offset 0: one of the two fields, which no checksum
-        covers, is not what was stored.
+        Brokers store such messages with queue offset 0, so one of the two fields, which no checksum
+        covers, has changed since.
         """
         unqueued = (self.transaction_type & NOT_QUEUED_BIT != 0) & ~self.light
         return self.take(unqueued & (self.queue_offset != 0))
@@ -139,7 +139,7 @@ class DispatchRequests:
 
 
 def _numbered(keys: Int64s) -> npt.NDArray[Any]:
-    """Return the same small number for the same key, counted as they come."""
+    """Return a number for each key: the same for equal keys, counted from 0 as they appear."""
     if len(keys) > _FEW_ROWS:
         numbers: npt.NDArray[Any] = pa.array(keys).dictionary_encode().indices.to_numpy()
         return numbers
@@ -151,7 +151,7 @@ _COLUMNS = tuple(field.name for field in fields(DispatchRequests)[1:-1])
 
 
 def concat_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
-    """Return the rows of parts (at least one) that one decoder made, one after the other."""
+    """Concatenate parts (at least one) made by one decoder."""
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part._columns() for part in parts))
@@ -162,14 +162,14 @@ def concat_requests(parts: Sequence[DispatchRequests]) -> DispatchRequests:
 
 
 class DispatchDecoder:
-    """Makes dispatch requests of frames; knows every topic that it has seen.
+    """Makes dispatch requests from frames; remembers every topic that it has seen.
 
     Parameters
     ----------
     delay_levels_ms
         Delay of each level, level 1 first (``MessageStoreConfig.delay_levels_ms``).
     filter_bitmaps
-        Gives the filter bitmaps of records; None: they have none.
+        Returns the filter bitmaps of records; optional, by default they have none.
     """
 
     def __init__(
@@ -185,14 +185,14 @@ class DispatchDecoder:
 
         Notes
         -----
-        Numbers in properties that are none count as absent; RocketMQ ends the log there.
+        Malformed numbers in properties count as absent; RocketMQ ends the log there.
         """
         return self.decode_columns(MessageColumns.shared(frames))
 
     def outline(self, frames: RecordFrames) -> DispatchRequests:
-        """Return a request for each record without what its properties say.
+        """Return a request for each record without reading its properties.
 
-        No tags code, no batch, no bitmap, no further queues; the rest is that of `decode`.
+        As `decode`, but without tags codes, batches, bitmaps and further queues.
         """
         return self._outline(MessageColumns.shared(frames))
 
@@ -215,7 +215,7 @@ class DispatchDecoder:
         )
 
     def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
-        """Return the same of columns that somebody else has a use for, too."""
+        """Return what `decode` does, from columns that the caller uses for other things too."""
         outline = self._outline(columns)
         texts = columns.few_texts()
         if texts is not None and not _need_columns(texts):
@@ -281,7 +281,7 @@ class DispatchDecoder:
         requests.tags_code[rows] = requests.store_timestamp[rows] + delay[rows]
 
     def _delay_ms(self, text: str) -> int:
-        """Return the delay of a level; -1 when it is none."""
+        """Return the delay of a level in ms; -1 if the text is not a level."""
         level = min(java_integer(text, 32) or 0, len(self._delay_levels_ms))
         return self._delay_levels_ms[level - 1] if level > 0 else -1
 
@@ -320,7 +320,7 @@ class _InnerBatches(NamedTuple):
 
 
 def _inner_batches(columns: MessageColumns, queue_offset: Int64s) -> _InnerBatches:
-    """Take base and size from the properties where both are there (``setBatchSizeIfNeeded``)."""
+    """Return base and size from the properties where both are valid (``setBatchSizeIfNeeded``)."""
     size = np.ones(len(queue_offset), np.int16)
     if not columns.has_property(PROPERTY_INNER_NUM):
         return _InnerBatches(queue_offset, size)

@@ -1,8 +1,8 @@
-"""The queues of a store that keeps them in a RocksDB database (``storeType=defaultRocksDB``).
+"""Read queues that a store has in a RocksDB database (``storeType=defaultRocksDB``).
 
 A broker writes units and the ends of their queues in one batch, and flushes both together
-(``setAtomicFlush``), so what is in the database is of one moment. Until then it has them in its
-memory only: of a store that is being written the database lacks the newest units.
+(``setAtomicFlush``), so the database's content is of one moment. Until then they are only in the
+broker's memory: while a store is being written, its database lacks the newest units.
 
 Source: RocketMQ ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueue`` (release 5.3.3).
 """
@@ -52,7 +52,7 @@ class QueueDatabase:
     Raises
     ------
     StoreFormatError
-        It cannot be opened, or is none of queues.
+        The database cannot be opened, or is not one of queues.
     StoreReadError
         A file cannot be read.
     """
@@ -67,14 +67,14 @@ class QueueDatabase:
             raise StoreFormatError(text, path)
 
     def queues(self) -> list[tuple[str, int]]:
-        """Return topic and queue id of all queues that have a unit, or had one."""
+        """Return topic and queue id of all queues that have, or had, a unit."""
         return sorted(self._ends())
 
     def dispatched_offset(self) -> int:
-        """Return an offset of the log below which every record has its unit here; 0: not known.
+        """Return a log offset below which every record has its unit here; 0 if unknown.
 
-        Units are written in the order of the log, a batch of records at a time: all before the
-        last record of any queue are there. The broker's own note of it may lag behind that.
+        Units are written in log order, in batches of records, so all units before the last record
+        of any queue are there. The offset that the broker notes may be lower.
         """
         value = self._database.get(OFFSET_FAMILY, end_key(DISPATCHED_TOPIC.encode(), 0))
         is_offset = value is not None and len(value) == OFFSET_KEY_BYTES
@@ -82,7 +82,7 @@ class QueueDatabase:
         return max([0, noted, *self._ends().values()])
 
     def _ends(self) -> dict[tuple[str, int], int]:
-        """Return where the last record of each queue starts, as the database says."""
+        """Return the start of each queue's last record, as the database gives it."""
         if self._last_records is None:
             self._last_records = {}
             for key, value in self._database.items(OFFSET_FAMILY):
@@ -102,7 +102,7 @@ class QueueDatabase:
 
 
 class DatabaseQueue:
-    """The units of one queue of a database; what can be asked is what `ConsumeQueue` answers."""
+    """The units of one queue of a database; has the reading methods of `ConsumeQueue`."""
 
     units_per_file = 0
 
@@ -114,19 +114,19 @@ class DatabaseQueue:
         self._bounds: tuple[int, int] | None = None
 
     def held_open(self) -> AbstractContextManager[DatabaseQueue]:
-        """Give the queue itself: the database is open already."""
+        """Yield the queue itself, as the database is already open."""
         return nullcontext(self)
 
     def read_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the units ``[start, stop)`` as a native array, clipped to what is there.
+        """Return the units ``[start, stop)`` as a native array, clipped to the queue's range.
 
-        Row 0 is queue offset ``max(start, first_unit_offset())``. Units that are missing between
-        others are zeros.
+        Row 0 is queue offset ``max(start, first_unit_offset())``. Units missing between others are
+        zeros.
 
         Raises
         ------
         StoreFormatError
-            A table of the database is damaged, or a value is none of a unit.
+            A table of the database is damaged, or a value is not a unit.
         """
         first, end = self._held()
         start, stop = max(start_queue_offset, first), min(stop_queue_offset, end)
@@ -141,17 +141,17 @@ class DatabaseQueue:
         return units
 
     def place_of(self, queue_offset: int) -> tuple[int, int]:
-        """Return offset and size of one unit, which is held; zeros where one is missing."""
+        """Return log offset and size of one unit in range; zeros if it is missing."""
         (unit,) = self.read_units(queue_offset, queue_offset + 1)
         return int(unit["commit_log_offset"]), int(unit["message_size"])
 
     def exact_units(self, start_queue_offset: int, stop_queue_offset: int) -> Units:
-        """Return the units ``[start, stop)``, all of them, of which the caller knew.
+        """Return the units ``[start, stop)``, which the caller knows to exist, without clipping.
 
         Raises
         ------
         StoreFormatError
-            As `read_units`, or one is missing.
+            As `read_units`, or a unit is missing.
         """
         units = self.read_units(start_queue_offset, stop_queue_offset)
         missing = np.flatnonzero(units["message_size"] == 0)
@@ -162,24 +162,24 @@ class DatabaseQueue:
         return units
 
     def end_of_units(self) -> int:
-        """Return the queue offset after the last unit that the queue's end vouches for.
+        """Return the queue offset after the last unit, limited by the queue's recorded end.
 
-        After a cut of the log units may follow that are of records that are gone.
+        After the log was cut, units of records that are gone may follow that end.
         """
         return self._held()[1]
 
     def stored_end(self) -> int:
-        """Return the same: there is no room beside units."""
+        """Return `end_of_units`: there is no space without units."""
         return self._held()[1]
 
     def first_unit_offset(self) -> int:
-        """Return the queue offset of the first unit that was not deleted yet."""
+        """Return the queue offset of the first unit that is not deleted yet."""
         return self._held()[0]
 
     def correct_min_offset(self, min_phy_offset: int, max_queue_offset: int) -> int:
-        """Return the first queue offset whose record lies at or after ``min_phy_offset``.
+        """Return the first queue offset whose record is at or after ``min_phy_offset``.
 
-        ``max_queue_offset`` when none is left.
+        ``max_queue_offset`` if none is left.
         """
         low, high = min(self.first_unit_offset(), max_queue_offset), max_queue_offset
         while low < high:
@@ -222,7 +222,7 @@ class DatabaseQueue:
         return begin, max(min(queue_offset_of(last) + 1, end or queue_offset_of(last) + 1), begin)
 
     def _found(self, start: int, most: int) -> tuple[Int64s, Units]:
-        """Return the queue offsets of up to ``most`` units from one on, and the units."""
+        """Return the units with queue offsets in ``[start, start + most)``, and their offsets."""
         pairs = self._database.pairs_from(DEFAULT_FAMILY, unit_key(self._prefix, start), most)
         keys = [key for key, _ in pairs]
         while keys and not keys[-1].startswith(self._prefix):  # of other queues, after a gap
@@ -241,9 +241,9 @@ class DatabaseQueue:
     def _starts_before(self, queue_offset: int, commit_log_offset: int) -> bool:
         value = self._database.get(DEFAULT_FAMILY, unit_key(self._prefix, queue_offset))
         if value is None or len(value) != QUEUE_DATABASE_UNIT.size:
-            return True  # deleted, as those before it
+            return True  # deleted, as are those before it
         return bool(QUEUE_DATABASE_UNIT.unpack(value).commit_log_offset < commit_log_offset)
 
 
 StoredUnits = Union[ConsumeQueue, DatabaseQueue]
-"""The units of one topic and queue id, a unit a message, wherever a store keeps them."""
+"""The units of one topic and queue id, one per message, in files or in a database."""

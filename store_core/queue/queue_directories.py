@@ -1,4 +1,4 @@
-"""The directories of queues: which there are, what they may be called, how long their files are.
+"""The directories of queues: their list, valid names, and the size of their files.
 
 Source: RocketMQ ``ConsumeQueueStore.load``, ``queueTypeShouldBe`` (release 5.3.3).
 """
@@ -33,14 +33,14 @@ _QUEUES_LOOKED_AT = 16
 
 
 class QueueKind(NamedTuple):
-    """One of the structures that queues are kept in.
+    """One of the structures that queues are stored in.
 
     Attributes
     ----------
     unit_bytes
-        Files hold a multiple of it; 1 where units have no fixed length.
+        A file's size is a multiple of it; 1 if units have no fixed length.
     size_option
-        RocketMQ's key of the bytes of a file.
+        RocketMQ's key for the bytes of a file.
     """
 
     directory: str
@@ -48,7 +48,7 @@ class QueueKind(NamedTuple):
     size_option: str
 
     def configured_size(self, config: MessageStoreConfig) -> int | None:
-        """Return the configured bytes of a file, if there are any."""
+        """Return the configured bytes of a file; None if not configured."""
         size: int | None = getattr(config, KEYS[self.size_option])
         return size
 
@@ -59,12 +59,12 @@ class QueueKind(NamedTuple):
     def segments(self, directory: StoreDirectory, path: str, file_size: int | None) -> SegmentList:
         """List the files of a queue's directory (see `list_consume_queues`); opens none.
 
-        ``file_size`` is the configured one, in bytes; None: what the files show.
+        ``file_size`` is the configured one, in bytes; if None, the files show it.
 
         Raises
         ------
         StoreFormatError
-            File names and the size (key ``size_option``) do not fit.
+            File names and the size (key ``size_option``) do not match.
         """
         return list_segments(
             lambda: directory.list(path),
@@ -83,9 +83,9 @@ BATCH_CONSUME_QUEUE = QueueKind(
 
 
 class QueueListing(NamedTuple):
-    """Directories of queues; nothing of them was opened.
+    """Directories of queues, as listed, not opened.
 
-    ``queues`` maps (topic, queue id) to the directory, ``ignored`` holds the paths that are none.
+    ``queues`` maps (topic, queue id) to the directory; ``ignored`` has the paths of anything else.
     """
 
     queues: dict[tuple[str, int], str]
@@ -93,9 +93,9 @@ class QueueListing(NamedTuple):
 
 
 def list_consume_queues(directory: StoreDirectory, kind: QueueKind = CONSUME_QUEUE) -> QueueListing:
-    """List ``consumequeue/<topic>/<queue id>``, say: one listing a topic, none a queue.
+    """List directories such as ``consumequeue/<topic>/<queue id>``, with one listing per topic.
 
-    Names that are no queue id are skipped, as ``ConsumeQueueStore.load`` does (RocketMQ 5.3.3).
+    Names that are not queue ids are skipped, as in ``ConsumeQueueStore.load`` (RocketMQ 5.3.3).
     """
     queues: dict[tuple[str, int], str] = {}
     ignored = []
@@ -115,13 +115,13 @@ def list_consume_queues(directory: StoreDirectory, kind: QueueKind = CONSUME_QUE
 
 
 def _check_link(entry: FileEntry) -> None:
-    """Raise where a link led to a directory of queues that cannot be found: they are not lost."""
+    """Raise if a link leads to a missing directory of queues: the queues may not be lost."""
     if entry.not_a_file.startswith("a link"):
         raise StoreReadError(f"is {entry.not_a_file}", entry.path)
 
 
 class QueueFileSizes(NamedTuple):
-    """Bytes of a file of each kind of queue."""
+    """Bytes of one file, for each kind of queue."""
 
     simple: int
     ext: int
@@ -131,8 +131,8 @@ class QueueFileSizes(NamedTuple):
 def queue_file_sizes(directory: StoreDirectory, config: MessageStoreConfig) -> QueueFileSizes:
     """Return the sizes of a store's queue files.
 
-    A size that is not configured is that of most of the first files that are there, else
-    RocketMQ's default (``MessageStoreConfig``, release 5.3.3).
+    If a size is not configured, it is that of most of the first existing files, else RocketMQ's
+    default (``MessageStoreConfig``, release 5.3.3).
     """
     kinds = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE)
     return QueueFileSizes(*(_file_size(directory, config, kind) for kind in kinds))
@@ -158,7 +158,7 @@ def configured_kinds(directory: StoreDirectory) -> dict[str, bool]:
 
 
 def check_kind(topic: str, path: str, is_batch_of: dict[str, bool], *, is_batch: bool) -> None:
-    """Raise StoreFormatError where a directory holds another kind than its topic should have."""
+    """Raise StoreFormatError if a directory's kind of queue is not the configured one."""
     if is_batch_of.get(topic, is_batch) != is_batch:
         kind = "SimpleCQ" if is_batch else BATCH_QUEUE_TYPE
         raise StoreFormatError(
@@ -169,7 +169,7 @@ def check_kind(topic: str, path: str, is_batch_of: dict[str, bool], *, is_batch:
 
 
 def is_directory_name(topic: str) -> bool:
-    """Return whether a topic makes a directory: names come from disk and may be anything."""
+    """Return whether a topic can name a directory: names come from disk and may be anything."""
     if topic in {"", ".", ".."} or "/" in topic or "\0" in topic:
         return False
     return len(topic.encode()) <= _MAX_NAME_BYTES

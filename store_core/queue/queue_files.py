@@ -1,4 +1,4 @@
-"""Write the files of a queue, of which each is created at its full length."""
+"""Write the files of a queue; each is created at its full length."""
 
 from __future__ import annotations
 
@@ -30,29 +30,30 @@ if TYPE_CHECKING:
 
 
 class QueueFiles:
-    """Files of one queue, named by 20 digits; a file is zeros where nothing was written.
+    """Files of one queue, named by 20 digits; bytes not yet written are zeros.
 
-    Files are opened for the length of a call only, so any number of queues may be written.
+    Files are open only during a call, so any number of queues may be written.
 
     Parameters
     ----------
     names
-        Forced by `flush`; queues of one store share them. None: its own.
+        New names that `flush` forces to the disk; the queues of a store share them. Optional, by
+        default the object's own.
     """
 
     def __init__(self, directory: Path, file_size: int, names: NewNames | None = None) -> None:
         self.directory = directory
         self.file_size = file_size
-        self._dirty: dict[Path, tuple[int, int]] = {}  # from where to where in the file
+        self._dirty: dict[Path, tuple[int, int]] = {}  # file -> begin and end of unflushed bytes
         self._last = (-1, directory)
         self._names = NewNames() if names is None else names
         self._failure: tuple[Any, ...] | None = None
 
     def write(self, position: int, data: Any, *, continues: bool = False) -> None:
-        """Write bytes at a byte position of the queue, across as many files as it takes.
+        """Write bytes at a byte position of the queue, across as many files as needed.
 
-        With ``continues`` other bytes lie before them, so a file that has to be there and is not
-        is an error: made anew it would have zeros in their places.
+        With ``continues``, the bytes follow others: if those are in a file that is missing, that is
+        an error, as a new file would have zeros in their place.
 
         Raises
         ------
@@ -69,24 +70,24 @@ class QueueFiles:
             at = stop
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make what was written survive a loss of power.
+        """Make everything written so far survive a power loss.
 
-        Fewer pages than ``least_pages`` wait, unless a file is full. Another thread may write
-        meanwhile: what it writes is forced by this call or the next.
+        Does nothing if fewer than ``least_pages`` pages wait and no file is full. Another thread
+        may write meanwhile; its bytes are forced by this call or the next.
 
         Raises
         ------
         OSError
-            A file cannot be forced, now or before: Linux takes pages that it failed to write for
-            clean, so a second try could succeed and mean nothing. Only opening the store anew
-            helps.
+            A file cannot be forced, now or in an earlier call: Linux marks pages that it failed to
+            write as clean, so a second try could succeed without writing them. The store has to be
+            reopened.
         """
         if self._failure is not None:
             raise OSError(*self._failure)
         if not self.is_worth_flush(least_pages):
             return
         for path in sorted(self._dirty):
-            # At first: what is written meanwhile makes it dirty again.
+            # Before the sync, as a write meanwhile makes the file dirty again.
             dirty = self._dirty.pop(path, (0, 0))
             try:
                 sync_file(str(path))
@@ -100,18 +101,18 @@ class QueueFiles:
         self._names.flush()
 
     def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether so many pages wait, a file is full, or a flush failed for good."""
+        """Return whether that many pages wait, a file is full, or a flush failed for good."""
         if least_pages == 0 or self._failure is not None:
             return True
-        spans = list(self._dirty.values())  # of several files all but the last are full
+        spans = list(self._dirty.values())  # of several files, every one except the last is full
         pages = [high // OS_PAGE_BYTES - low // OS_PAGE_BYTES for low, high in spans]
         is_full = any(high == self.file_size for _, high in spans)
         return is_full or len(spans) > 1 or sum(pages) >= least_pages
 
     def erase(self, position: int) -> bool:
-        """Put zeros after a byte position, up to the end of its file; return whether it did.
+        """Put zeros from a byte position to the end of its file; return whether any byte changed.
 
-        On the disk too, so that no unit that was cut off counts again. Holes stay holes.
+        The zeros are forced to the disk, so that no unit cut off counts again. Holes stay holes.
         """
         path = self.path(position - position % self.file_size)
         try:
@@ -130,7 +131,7 @@ class QueueFiles:
         return erased
 
     def delete(self, from_offset: int) -> None:
-        """Delete the file that begins at a byte position, if it is there; on the disk too."""
+        """Delete the file that begins at a byte position, if it exists, on the disk too."""
         path = self.path(from_offset)
         try:
             path.unlink()
@@ -164,7 +165,7 @@ class QueueFiles:
             err.filename = str(path)  # a descriptor has no name
             raise
         finally:
-            # After the write: `flush` must not take it off in between.
+            # After the write, or `flush` could remove the entry too early.
             self._note_dirty(path, position, position + len(data))
             os.close(file)
 
@@ -181,18 +182,17 @@ class QueueFiles:
 
 
 class QueueWriter(ABC):
-    """A queue that grows: one thread appends to it, any may read, and a third expires.
+    """A queue that grows: one thread appends to it, any may read, and another expires files.
 
     Attributes
     ----------
     max_physic_offset
-        End of the last record that is in the queue; -1 for none.
+        End of the last record that is in the queue; -1 if none is.
     last_found
-        Start and size of the record of the last unit that `recover` found, be it after a hole;
-        (-1, 0) for none.
+        Start and size of the record of the last unit that `recover` saw, even after a hole;
+        (-1, 0) if it saw none.
     lost_from
-        Units of records after this offset of the log were found to be lost, or were cut off;
-        None: not that one would know.
+        Log offset after which units of records are lost or were cut off; None if no loss is known.
     """
 
     unit_bytes: ClassVar[int]
@@ -215,7 +215,7 @@ class QueueWriter(ABC):
 
     @property
     def min_offset(self) -> int:
-        """First queue offset whose record is in the log, as of the last correction."""
+        """First queue offset whose record is in the log, when it was last corrected."""
         return self._span[0]
 
     @property
@@ -224,22 +224,22 @@ class QueueWriter(ABC):
         return self._span[1]
 
     def is_worth_flush(self, least_pages: int) -> bool:
-        """Return whether so many pages wait for the disk."""
+        """Return whether that many pages wait for the disk."""
         return self._files.is_worth_flush(least_pages)
 
     def flush(self, least_pages: int = 0) -> None:
-        """Make what was appended survive a loss of power; fewer pages than that wait."""
+        """Make appended units survive a power loss, if at least ``least_pages`` pages wait."""
         self._files.flush(least_pages)
 
     @abstractmethod
     def correct_min_offset(self, min_phy_offset: int) -> None:
-        """Move the first queue offset to the first record that is in the log."""
+        """Move the first queue offset to the first record that is still in the log."""
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete files, oldest first, of which no record is left; return how many.
+        """Delete files without a record left, oldest first; return how many.
 
-        Never the last file. The first queue offset is corrected before, so that nobody reads what
-        is deleted (``ConsumeQueue.deleteExpiredFile``).
+        Never deletes the last file. The first queue offset is corrected before, so that no reader
+        uses a deleted file (``ConsumeQueue.deleteExpiredFile``).
         """
         expired = []
         for segment in self._segments[:-1]:
@@ -255,7 +255,7 @@ class QueueWriter(ABC):
 
     @abstractmethod
     def _last_record(self, segment: Segment) -> int:
-        """Return where in the log the record of the last unit of a full file begins."""
+        """Return the log offset of the record of a full file's last unit."""
 
     @property
     def _segments(self) -> tuple[Segment, ...]:
@@ -265,9 +265,9 @@ class QueueWriter(ABC):
         self._listed = SegmentList(segments, self.file_size)
 
     def _add_files(self, known: Sequence[Segment], begin: int, stop: int) -> None:
-        """Let readers know of the files that were made after those known, up to a byte position.
+        """Make files created after the known ones visible to readers, up to a byte position.
 
-        The first begins at ``begin`` when none is known.
+        If no file is known, the first begins at ``begin``.
         """
         size = self.file_size
         begin = known[-1].from_offset + size if known else begin
@@ -280,27 +280,27 @@ class QueueWriter(ABC):
         self._set_segments(self._segments[:-1])
 
     def _note_loss(self) -> None:
-        """Take note that units after the end are lost."""
+        """Note that units after the end are lost."""
         self.lost_from = max(self.max_physic_offset, 0)
 
     def _look_for_loss(self, end: int, *, trusted: bool) -> None:
-        """Take note of whether units were lost after the byte position at which they end now.
+        """Note whether units were lost after the byte position where they now end.
 
-        Also after a clean stop: then what lies there was damaged since. So was a last file without
-        units, which is only made for one; after a crash it may not have been written yet.
+        After a clean stop, bytes past the end are units that were damaged since. So is a last file
+        without units, as a file is only created for one; after a crash, its unit may be unwritten.
         """
         self.lost_from = None
         if (trusted and self._is_emptied(end)) or self._has_data_after(end):
             self._note_loss()
 
     def _is_emptied(self, end: int) -> bool:
-        """Return whether the last file has no units, and is not kept for its name."""
+        """Return whether the last file has no units and was not left for its name."""
         files = self._segments
         is_named = len(files) == 1 and files[0].from_offset > 0
         return len(files) > 0 and end <= files[-1].from_offset and not is_named
 
     def _has_data_after(self, position: int) -> bool:
-        """Return whether a byte other than zero lies at or after a byte position of the queue."""
+        """Return whether any byte from a byte position of the queue on is not zero."""
         for segment in self._segments:
             if position < segment.from_offset + segment.size:
                 with self._directory.open(segment.path) as source:
@@ -310,25 +310,25 @@ class QueueWriter(ABC):
 
 
 class NewNames:
-    """Keeps account of the directories that have new names in them, until they are forced.
+    """Collects directories with new names in them until they are forced to the disk.
 
-    Of a thousand new queues the file system then writes all names at once; forced one by one each
-    takes a write of its own.
+    The file system then writes the names of a thousand new queues in one go; forced one by one,
+    each takes a write of its own.
     """
 
     def __init__(self) -> None:
         self._directories: set[str] = set()
 
     def add(self, directory: str) -> None:
-        """Take note of a directory in which a file was made."""
+        """Note a directory in which a file was created."""
         self._directories.add(directory)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its parents where they are missing."""
+        """Create a directory and its parents if they are missing."""
         self._directories.update(make_unforced_directory(path))
 
     def flush(self) -> None:
-        """Force all names; what other threads make meanwhile, this call or the next does.
+        """Force all names; those that other threads add meanwhile, by this call or the next.
 
         Raises
         ------
@@ -336,7 +336,7 @@ class NewNames:
             A directory cannot be forced; the next call tries again.
         """
         for directory in sorted(self._directories):
-            self._directories.discard(directory)  # at first: what is made meanwhile counts again
+            self._directories.discard(directory)  # first, as threads may add it again meanwhile
             try:
                 flush_directory(directory)
             except FileNotFoundError:  # deleted meanwhile

@@ -1,9 +1,9 @@
-"""What a consume queue holds of a log that ends somewhere: its proved range of queue offsets.
+"""The proved range of a consume queue: the queue offsets whose records are before the log's end.
 
-Cutting a log erases nothing in its queues: old units may lie after the units of live records, and
+Cutting a log erases nothing in its queues: old units may follow the units of live records, and
 after more appends they can even point below the end of the log, into the middle of new records
-(phantom units). A unit counts when a whole record of its topic, queue and size lies where it
-points; phantoms only lie after all units that count, so their place is bisected.
+(phantom units). A unit counts if it points at a whole record of its topic, queue and size; phantoms
+come only after all units that count, so a bisection finds the first one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 QUEUES_AT_ONCE = 8
 _MOST_AHEAD = 1 << 24  # units, of 20 bytes
-"""What is read of so many is kept until it is asked for: 6 MB each at the default size."""
+"""Queues of at most this many units are read ahead whole and cached: 6 MB a file by default."""
 
 
 class QueueRange(NamedTuple):
-    """Queue offsets ``[min_offset, max_offset)``; both are equal when nothing is left.
+    """Queue offsets ``[min_offset, max_offset)``; both are equal if no unit is left.
 
-    ``last_start`` and ``last_end`` are those of the record of the last unit; -1 and 0 if none.
+    ``last_start`` and ``last_end`` are the last unit's record's; -1 and 0 if there is none.
     """
 
     min_offset: int
@@ -44,9 +44,9 @@ class QueueRange(NamedTuple):
 
 
 def queue_range(queue: StoredUnits, log: ReadableLog, end_offset: int) -> QueueRange:
-    """Return the range of a queue whose units point below the end of the log.
+    """Return the range of a queue whose units point before the end of the log.
 
-    Reads the tail of the queue's last files and as a rule one record.
+    Reads the tail of the queue's last files and, usually, one record.
     """
     with queue.held_open() as held:
         return _range(held, log, end_offset)
@@ -76,8 +76,8 @@ def end_of_counting(
 ) -> int:
     """Return the place after the last unit of ``[low, high)`` that counts; ``low`` if none does.
 
-    Units of damaged records do not count either: where one is found, some that follow it may, and
-    are looked for in growing steps. Those point further into the log than all before.
+    Units of damaged records do not count either, but units after such a one may: a search in
+    growing steps looks for units that count and point further into the log than those before.
     """
     if high <= low or counts(high - 1):
         return high
@@ -104,16 +104,16 @@ def _bisected_end(low: int, high: int, counts: Callable[[int], bool]) -> int:
 def points_at_record(
     log: ReadableLog, queue: tuple[str, int], start: int, size: int, end_offset: int
 ) -> bool:
-    """Return whether a record of a queue (topic, queue id) lies there, or lay there and is gone."""
+    """Return whether a record of a queue (topic, queue id) is there, or was and has expired."""
     if start < 0 or size <= 0 or start + size > end_offset:
         return False
     if start < log.min_offset:
         return True
     segment = log.segments.find(start)
     if segment is not None and start + size > segment.from_offset + log.segments.file_size:
-        return False  # no record goes on in the next segment
+        return False  # no record continues in the next segment
     if segment is None or start + size > segment.from_offset + segment.size:
-        return True  # a lost segment says nothing against the unit
+        return True  # a lost segment does not disprove the unit
     data = log.source(segment).view(start - segment.from_offset, size)
     found = queue_of_record(data, start)
     if found is None:
@@ -131,9 +131,9 @@ def prefetched_queues(
     units: bool = False,
     whole: bool = False,
 ) -> Iterator[QueueKey]:
-    """Yield the keys of queues; some of those that come next are read meanwhile.
+    """Yield the keys of queues, after reading the queues of a remote store in parallel.
 
-    Reading them again costs no request: what is read of a remote store is kept for a while.
+    Reading them again costs no request: bytes of a remote store are cached for a while.
     """
     wanted = list(keys)
     if log.directory.is_local:
@@ -142,7 +142,7 @@ def prefetched_queues(
     from store_core.files.remote_requests import at_once  # noqa: PLC0415 (starts threads)
 
     def look(key: QueueKey) -> None:
-        with suppress(StoreError):  # whoever reads it is told
+        with suppress(StoreError):  # the actual read reports it
             queue = open_queue(*key)
             if queue is not None:
                 _read(queue, log.twin(), end_offset, units=units, whole=whole)
@@ -157,7 +157,7 @@ def _read(queue: StoredUnits, log: CommitLog, end_offset: int, *, units: bool, w
     begin, end = min(queue.file_boundaries(), default=0), queue.stored_end()
     if (
         whole and end - begin <= _MOST_AHEAD
-    ):  # instead of a chain of requests that looks for the end
+    ):  # instead of a chain of requests that searches for the end
         queue.read_units(begin, end)
     held = queue_range(queue, log, end_offset)
     if not (units or whole) or held.max_offset <= held.min_offset:

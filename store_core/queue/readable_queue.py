@@ -1,4 +1,4 @@
-"""Consume queues of both kinds as one thing to read: units from a queue offset on, and times."""
+"""One interface to read consume queues of both kinds: units from a queue offset, and times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BLOCK = 4096
 
 
 class UnitRun(NamedTuple):
-    """Units that follow each other in one file, in columns."""
+    """Consecutive units of one file, in columns."""
 
     queue_offset: Sequence[int]
     batch_size: Sequence[int]
@@ -49,7 +49,7 @@ class UnitRun(NamedTuple):
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
         """Yield queue offset, batch size, place and size of each unit.
 
-        Numbers are made as they are asked for: of 800 units a pull looks at 32.
+        Numbers are converted on demand: of 800 units a pull uses 32.
         """
         for at in range(0, len(self.queue_offset), _ROWS):
             some = slice(at, at + _ROWS)
@@ -62,14 +62,15 @@ class UnitRun(NamedTuple):
 
 
 class SimpleQueue:
-    """A consume queue, one unit a message; its range is pinned.
+    """A consume queue with one unit per message; its range is pinned.
 
     Parameters
     ----------
     queue
-        Its units. Those of a queue that is written may expire in the range, the first ones first.
+        Its units. While the queue is written, units in the range may expire, oldest first.
     read_ext
-        Looks up its extension units; None when it has none. Called when a tags code is an address.
+        Looks up its extension units; returns None if it has none. Called if a tags code is an
+        address.
 
     Attributes
     ----------
@@ -90,9 +91,9 @@ class SimpleQueue:
         self._read_ext = read_ext
 
     def units_from(self, queue_offset: int, max_units: int) -> UnitRun | None:
-        """Return units from the one that holds ``queue_offset`` to the end of its file at most.
+        """Return units from ``queue_offset`` on, at most to the end of its file.
 
-        None when no file holds it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
+        None if no file contains it (``iterateFrom`` of RocketMQ's queues, 5.3.3).
         """
         file_stop = self.queue.file_stop(queue_offset)
         if file_stop is None:
@@ -112,10 +113,10 @@ class SimpleQueue:
         )
 
     def unit_columns(self, queue_offset: int, max_units: int) -> Units:
-        """Return units from a queue offset in range on, over files; their tags codes resolved.
+        """Return units from a queue offset in range on, across files, with tags codes resolved.
 
-        Tags codes that stay addresses are of extension units that are gone; units that point
-        nowhere (-1) have expired meanwhile.
+        A tags code that is still an address belongs to an extension unit that is gone; a unit that
+        points nowhere (-1) has expired meanwhile.
         """
         stop = min(self.max_offset, queue_offset + max_units)
         units = self.queue.read_units(queue_offset, stop)
@@ -131,18 +132,18 @@ class SimpleQueue:
         return self._read_ext(tags_code) if is_ext_address(tags_code).any() else None
 
     def roll_next_file(self, queue_offset: int) -> int:
-        """Return where RocketMQ goes on when a file is missing."""
+        """Return the queue offset where RocketMQ continues if a file is missing."""
         return self.queue.roll_next_file(queue_offset)
 
     def commit_log_offset_of(self, queue_offset: int) -> int:
-        """Return where the record of a queue offset in range lies; -1 when no file holds it."""
+        """Return the log offset of the record of a queue offset in range; -1 if no file has it."""
         run = self.units_from(queue_offset, 1)
         return int(run.commit_log_offset[0]) if run else -1
 
     def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
         """Return the first queue offset at or after a time, or the last at or before it.
 
-        ``LOWER``: ``max_offset`` when all are older. ``UPPER``: ``min_offset`` when all are newer.
+        ``LOWER`` gives ``max_offset`` if all are older, ``UPPER`` ``min_offset`` if all are newer.
         Source: ``getOffsetInQueueByTime`` of RocketMQ's queues, ``ConsumeQueueStore`` (5.3.3).
         """
         search = TimeSearch(self, reader)
@@ -152,9 +153,9 @@ class SimpleQueue:
 
 
 class BatchQueue:
-    """A batch consume queue: one unit a record, which may hold several messages.
+    """A batch consume queue: one unit per record, which may contain several messages.
 
-    What it has in common with a `SimpleQueue` has the same names.
+    Members shared with `SimpleQueue` have the same names.
     """
 
     unit_bytes = BATCH_CQ_UNIT.size
@@ -196,11 +197,11 @@ class BatchQueue:
         return int(run.commit_log_offset[0]) if run else -1
 
     def offset_by_time(self, timestamp_ms: int, boundary: str, reader: RecordReader) -> int:
-        """Return the first queue offset of a unit, by the units' own times.
+        """Return the first queue offset of the unit at a time, by the units' own times.
 
-        Some answers differ from those of other queues, as in RocketMQ's ``BatchConsumeQueue``: from
-        the time of a file's last unit on, and before that of the next file's first one, both
-        boundaries give that last unit; after all files it is not ``max_offset``.
+        Some answers differ from a `SimpleQueue`'s, as in RocketMQ's ``BatchConsumeQueue``: for a
+        time from that of a file's last unit to that of the next file's first, both boundaries give
+        the last unit; so do times after all files, rather than ``max_offset``.
         """
         del reader
         if self.max_offset <= self.min_offset:
@@ -213,7 +214,7 @@ class BatchQueue:
         return max(int(self.units["base_queue_offset"][row]), self.min_offset)
 
     def _first_row_from(self, times: Int64s, timestamp_ms: int) -> int:
-        """Return the first unit at or after a time, in the last file that begins by then."""
+        """Return the first unit at or after a time, in the last file that begins by that time."""
         begins = times[:: self._units_per_file]
         file = max(int(np.searchsorted(begins, timestamp_ms, "right")) - 1, 0)
         start = file * self._units_per_file
@@ -229,25 +230,25 @@ ReadableQueue = Union[SimpleQueue, BatchQueue]
 
 
 def _with_expired(units: Units, count: int) -> Units:
-    """Return so many units, of which the first have expired meanwhile: those point nowhere."""
+    """Return ``count`` units; the first, which have expired meanwhile, point nowhere."""
     gone = np.zeros(count - len(units), NATIVE_CQ_UNIT)
     gone["commit_log_offset"] = -1
     return np.concatenate([gone, units])
 
 
 def is_belied(before: Int64s, times: Int64s, after: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which times lie far outside of those before and after them, which agree.
+    """Return which times are far outside the range of their two neighbours, if those ascend.
 
-    Where a clock was set back the one before is the later one: nothing is belied there.
+    Where a clock was set back, the previous time is the later one: no time is refuted there.
     """
     outside = (times < before - _SLACK_MS) | (times > after + _SLACK_MS)
     return (before <= after) & outside
 
 
 def agreed_times(times: Int64s) -> Int64s:
-    """Return times of units in order, those that others belie replaced: no checksum covers them.
+    """Return the units' times with those that neighbours refute replaced: no checksum covers them.
 
-    The last one has no unit after it: the two before it decide whether it lies too early.
+    No unit follows the last one, so the two before it decide whether its time is too early.
     """
     times = times.astype(np.int64)
     if len(times) <= _NEIGHBOURS:
@@ -256,7 +257,7 @@ def agreed_times(times: Int64s) -> Int64s:
     rows = np.flatnonzero(bad) + 1
     times[rows] = times[rows - 1]
     if times[-1] < times[-3:-1].min() - _SLACK_MS:
-        times[-1] = times[-2] + 1  # another unit's, after it
+        times[-1] = times[-2] + 1  # after the previous unit's
     return times
 
 
@@ -265,7 +266,7 @@ def proved_batch_units(
 ) -> Units:
     """Return the units of a batch queue, (topic, queue id), up to the last that counts.
 
-    That one points at a record of the queue before the end of the log (see ``queue_range``).
+    A unit counts if it points at a record of the queue before the log's end (see ``queue_range``).
     """
 
     def place_of(at: int) -> tuple[int, int]:
@@ -278,17 +279,17 @@ def proved_batch_units(
 
 
 class TimeSearch:
-    """Bisection by the store times of records: units of a consume queue have none.
+    """Bisection by the store times of records, as units of a consume queue have none.
 
-    The times of a queue are taken to ascend; units whose records cannot be read are passed over,
-    and those whose time, which no CRC covers, lies far outside of those before and after it.
+    It assumes that a queue's times ascend. It skips units whose records cannot be read, and units
+    whose time, which no CRC covers, is far outside the range of its neighbours.
     """
 
     def __init__(self, queue: SimpleQueue, reader: RecordReader) -> None:
         self._queue, self._reader = queue, reader
 
     def first_from(self, timestamp_ms: int) -> int:
-        """Return the first queue offset whose time is at least this; ``max_offset`` if none."""
+        """Return the first queue offset at or after a time; ``max_offset`` if there is none."""
         low, high = self._queue.min_offset, self._queue.max_offset
         best = high
         while high - low > _STRETCH:
@@ -304,7 +305,7 @@ class TimeSearch:
         return low + int(passed[0]) if len(passed) else best
 
     def _first_readable(self, low: int, high: int) -> tuple[int, int]:
-        width = 1  # records that cannot be read are rare, and then many
+        width = 1  # unreadable records are rare, but come in numbers
         while low < high:
             times = self._agreed_times(low, min(low + width, high))
             readable = np.flatnonzero(times >= 0)
@@ -315,7 +316,7 @@ class TimeSearch:
         return -1, -1
 
     def _agreed_times(self, low: int, high: int) -> npt.NDArray[np.int64]:
-        """Return the same as `_times`; -1 also where both neighbours belie a time."""
+        """Return `_times`, but -1 also where both neighbours refute a time."""
         begin, end = max(low - 1, self._queue.min_offset), min(high + 1, self._queue.max_offset)
         times = self._times(begin, end)
         before, after, found = times[:-2], times[2:], times.copy()
@@ -323,7 +324,7 @@ class TimeSearch:
         return found[low - begin : high - begin]
 
     def _times(self, low: int, high: int) -> npt.NDArray[np.int64]:
-        """Return store times of units ``[low, high)``; -1 where no record can be read."""
+        """Return the store times of units ``[low, high)``; -1 where no record can be read."""
         units = self._queue.queue.read_units(low, high)
         if len(units) < high - low:
             units = _with_expired(units, high - low)
@@ -331,7 +332,7 @@ class TimeSearch:
 
 
 def _store_times(reader: RecordReader, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the store times of the records at some places; -1 where there is none."""
+    """Return the store times of the records at log offsets; -1 where there is none."""
     times = np.full(len(offsets), -1, np.int64)
     file_size = max(reader.log.segments.file_size, 1)
     numbers = offsets // file_size

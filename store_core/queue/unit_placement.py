@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
     Units = npt.NDArray[np.void]
 
-_MAX_QUEUE_OFFSET = 1 << 58  # byte positions stay within 63 bits, 20 bytes a unit
-_FEW_ROWS = 16  # up to here numbers one by one take less time than columns
+_MAX_QUEUE_OFFSET = 1 << 58  # byte positions stay within 63 bits, at 20 bytes a unit
+_FEW_ROWS = 16  # up to here, single numbers are faster than columns
 _BATCH_FIELDS = (
     "message_size", "tags_code", "store_timestamp", "base_queue_offset", "batch_size",
 )  # fmt: skip
@@ -31,7 +31,7 @@ _LAST_BYTE = 0xFF
 
 
 class Appended(NamedTuple):
-    """What became of the rows of a call."""
+    """Counts of a call's rows, by outcome."""
 
     units: int = 0
     known: int = 0
@@ -41,7 +41,7 @@ class Appended(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Rows that get a unit each, at the queue offsets from ``start`` on; and the counts of all."""
+    """Rows that get a unit each, at queue offsets from ``start`` on, and the counts of all rows."""
 
     rows: DispatchRequests
     start: int
@@ -55,22 +55,22 @@ def place_units(
     *,
     from_zero: bool = False,
 ) -> Placement:
-    """Return which rows get a unit, in the order of the log.
+    """Return which rows get a unit, in log order.
 
-    Skipped are rows whose record ends at or before ``max_physic_offset``. All others get a unit,
-    one after the other, whatever queue offset their header has: no CRC covers it, and a record
-    that is in no queue is lost to consumers. RocketMQ leaves out a record whose queue offset is
-    taken, and lets a new queue begin wherever its first record says.
+    Skips rows whose record ends at or before ``max_physic_offset``. All others get a unit, one
+    after the other, whatever queue offset their header has: no CRC covers it, and a record that is
+    in no queue is lost to consumers. RocketMQ leaves out a record whose queue offset is taken, and
+    lets a new queue begin wherever its first record says.
 
     Parameters
     ----------
     next_queue_offset
-        End of the units that are there; None: the queue has none, and begins where its first
-        records agree.
+        End of the existing units; if None, the queue is empty and begins where its first records
+        agree.
     max_physic_offset
-        End of the last record that is in the queue; -1 for none.
+        End of the last record that is in the queue; -1 if none is.
     from_zero
-        A queue that begins here begins at 0: nothing that was ever in the log is missing before.
+        An empty queue begins at 0, as no record is missing from the log before these rows.
     """
     if next_queue_offset is None and from_zero:
         next_queue_offset = 0
@@ -90,7 +90,11 @@ def place_units(
 
 
 def count_misplaced(queue_offset: Int64s, start: int) -> tuple[int, int]:
-    """Return how many units from ``start`` on are moved, and how many contradicted (`Appended`)."""
+    """Return how many units from ``start`` on are moved and contradicted (`Appended`).
+
+    Of the units whose record says another queue offset, those after the last that agrees are moved,
+    the others contradicted.
+    """
     differs = queue_offset != start + np.arange(len(queue_offset))
     in_place = np.flatnonzero(~differs)
     trusted = int(in_place[-1]) + 1 if len(in_place) else 0
@@ -98,11 +102,11 @@ def count_misplaced(queue_offset: Int64s, start: int) -> tuple[int, int]:
 
 
 def first_queue_offset(rows: DispatchRequests) -> int:
-    """Return where a new queue begins: as the first two records say that agree.
+    """Return the queue offset where a new queue begins, as its first two consistent records give.
 
-    Without such a pair it is the least that one says, as records that are lost only make those of
-    later ones larger; 0 where none can be right. A queue offset cannot be more than the records
-    that fit into the log before it. One of 0 that comes first is believed: so a queue begins.
+    Without such a pair, the smallest that a record gives, as lost records only make those of later
+    ones larger; 0 if none is possible. A queue offset cannot exceed the number of records that fit
+    into the log before it. A first record with offset 0 is believed, as queues begin that way.
     """
     queue_offset, number = rows.queue_offset, np.arange(len(rows))
     usable = (queue_offset >= number) & (queue_offset <= _MAX_QUEUE_OFFSET)
@@ -115,10 +119,10 @@ def first_queue_offset(rows: DispatchRequests) -> int:
 
 
 def begin_of_life(queue_offset: Int64s) -> int | None:
-    """Return the row from which on a topic that was deleted lives again; None: it does not.
+    """Return the last row where a deleted topic starts again; None if there is none.
 
-    Its queue begins at 0 again: records of 0, 1 follow others. A lone 0 among others is none that
-    was stored.
+    Its queue starts again at 0: records with offsets 0 and 1 follow others. A single 0 among others
+    was not stored as such.
     """
     is_begin = (queue_offset[:-1] == 0) & (queue_offset[1:] == 1)
     rows = np.flatnonzero(is_begin)
@@ -128,17 +132,17 @@ def begin_of_life(queue_offset: Int64s) -> int | None:
 def believed_bases(
     base: Int64s, size: npt.NDArray[np.int16], next_queue_offset: int | None
 ) -> Int64s:
-    """Return the first queue offsets of batches, each that its neighbours belie put right.
+    """Return the first queue offsets of batches, corrected where neighbours refute them.
 
-    A batch unit holds its own queue offset, so batches after a gap stay where they say. Belied is
-    a batch that does not follow the one before, while the one after fits exactly behind both; the
-    last one where it lies before the end of the one before, but at 0, where a topic lives again;
-    and a first one that lies after those that follow it.
+    A batch unit has its own queue offset, so batches after a gap stay where they say. Refuted are:
+    a batch that does not continue the previous one although the next one fits exactly after both;
+    a last batch that begins before the previous one's end, except at 0, where a topic starts again;
+    and a first batch that begins below 0 or after the next one.
 
     Parameters
     ----------
     next_queue_offset
-        End of the batches before them; None: there are none, nor is known where they ended.
+        End of the batches before them; None if there are none and their end is unknown.
     """
     if len(base) == 0:
         return base
@@ -149,7 +153,7 @@ def believed_bases(
     found, count = base.copy(), size.astype(np.int64)
     is_alone = np.append(base[1:] == (before + count)[:-1], 0 != base[-1] < before[-1])
     is_alone &= base != before
-    is_alone[1:] &= ~is_alone[:-1]  # what follows a belied one is compared with that one's place
+    is_alone[1:] &= ~is_alone[:-1]  # a batch after a refuted one was compared with a wrong place
     found[is_alone] = before[is_alone]
     is_first = next_queue_offset is None and len(base) > 1
     if is_first and not 0 <= base[0] <= base[1] and base[1] >= count[0]:
@@ -160,9 +164,9 @@ def believed_bases(
 def few_units(
     requests: DispatchRequests, next_queue_offset: int, max_physic_offset: int
 ) -> bytes | None:
-    """Return the units of a few rows, as they are stored, if these are what comes next.
+    """Return the units of a few rows, as stored, if the rows directly continue the queue.
 
-    None: they are many, or not: then `place_units` says which get a unit. Parameters as there.
+    None if they do not, or are many: then `place_units` decides. Parameters as there.
     """
     if not 0 < len(requests) <= _FEW_ROWS or next_queue_offset > _MAX_QUEUE_OFFSET - _FEW_ROWS:
         return None
@@ -180,7 +184,7 @@ def few_units(
 
 
 def _continues(requests: DispatchRequests, start: int | None, max_physic_offset: int) -> bool:
-    """Return whether the rows are what comes next, without a gap: as nearly always."""
+    """Return whether the rows directly continue the queue, as they nearly always do."""
     stop = (start or 0) + len(requests)
     begin, size = requests.commit_log_offset, requests.message_size
     if start is None or len(requests) == 0 or stop > _MAX_QUEUE_OFFSET or size.min() <= 0:
@@ -190,22 +194,22 @@ def _continues(requests: DispatchRequests, start: int | None, max_physic_offset:
     return bool((begin >= np.append(max_physic_offset, (begin + size)[:-1])).all())
 
 
-# A loss of power leaves units half written. To prove them whole takes as few properties of the
-# records as will do: properties cost more than all else of a record, and of a unit only the tags
-# code comes from them. It ends the unit, and what a crash takes from a unit is all before some
-# place, or all after it, which is zeros then. So if place and size are right, and the last byte of
-# the code is not zero, nothing was lost.
+# A power loss leaves units half written. Proving units whole should read as few properties as
+# possible: they are the most expensive part of a record, and only a unit's tags code comes from
+# them. The code ends the unit, and a crash takes all bytes before some place in a unit, or all
+# after it, and leaves zeros. So if place and size are right and the last byte of the code is not
+# zero, nothing was lost.
 def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
-    """Return the first unit that lost bytes, or that none of the records has made.
+    """Return the first unit that lost bytes or belongs to no record; None if all are whole.
 
-    Units whose tags code is another one are left: it may be the time of delivery by another table
-    of delays. What was lost is zeros.
+    Lost bytes are zeros. Units with another tags code are accepted: it may be a delivery time by
+    another table of delays.
 
     Parameters
     ----------
     stored
-        Units in log order, in the layout's byte order; the first ones of a queue whose records
-        begin at or after that of the first row. No more than there are rows.
+        Units in log order, in the layout's byte order: a queue's first units whose records begin at
+        or after that of the first row. No more than there are rows.
     rows
         What the log says, all of one queue, in log order; at least one.
     """
@@ -221,10 +225,10 @@ def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
 def first_torn_ext_unit(
     stored: Units, rows: DispatchRequests, read: Callable[[Int64s], ExtUnits]
 ) -> int | None:
-    """Do the same for a queue whose tags codes name extension units.
+    """As `first_torn_unit`, for a queue whose tags codes point to extension units.
 
-    A unit is torn, too, where the extension unit is not there, is that of another record, or comes
-    before that of the unit before.
+    A unit is also torn if its extension unit is missing, is another record's, or does not follow
+    the previous unit's.
     """
     at, bad = _match(stored, rows)
     codes = stored["tags_code"].astype(np.int64)
@@ -238,7 +242,7 @@ def first_torn_ext_unit(
 
 
 def first_torn_batch_unit(stored: Units, rows: DispatchRequests) -> int | None:
-    """Do the same for units of a batch queue."""
+    """As `first_torn_unit`, for units of a batch queue."""
     at, bad = _match(stored, rows)
     expected = stored.copy()
     for name in _BATCH_FIELDS:
@@ -247,10 +251,10 @@ def first_torn_batch_unit(stored: Units, rows: DispatchRequests) -> int | None:
 
 
 def _match(stored: Units, rows: DispatchRequests) -> tuple[npt.NDArray[np.intp], Mask]:
-    """Return the row of each unit, and which have none although their place was looked at.
+    """Return the row of each unit, and which units have none although rows cover their place.
 
-    Nor has a unit that refers to a place after that of a later one: it is no record's, and as the
-    last unit it would make all records before that place pass for dispatched.
+    A unit that points past a later unit's place has none either: it belongs to no record, and as
+    the last unit it would make all records before that place pass for dispatched.
     """
     start, known = stored["commit_log_offset"].astype(np.int64), rows.commit_log_offset
     at = np.searchsorted(known, start)
@@ -262,9 +266,9 @@ def _match(stored: Units, rows: DispatchRequests) -> tuple[npt.NDArray[np.intp],
 
 
 def _lost_bytes(stored: Units, expected: Units) -> Mask:
-    """Return which units differ from what is expected by zeros only."""
-    # Expected are the bytes 1 2. Found 1 2: nothing differs. Found 1 0: what differs is zero, lost.
-    # Found 9 2: what differs is another byte, so it is another unit, and not one that lost some.
+    """Return which units differ from the expected ones, and only in bytes that are zero."""
+    # Expected bytes 1 2. Stored 1 2: nothing differs. Stored 1 0: the differing byte is zero, so it
+    # was lost. Stored 9 2: the differing byte is not zero, so this is another unit, and no loss.
     found = stored.view(np.uint8).reshape(len(stored), stored.itemsize)
     wanted = expected.view(np.uint8).reshape(found.shape)
     different = found != wanted

@@ -1,4 +1,4 @@
-"""What the queues of a store know of records that follow a place where its log fails."""
+"""What a store's queues show about records that follow a place where the log fails."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     QueueKey = tuple[str, int]
     Units = npt.NDArray[np.void]
     AnyUnits = Union[StoredUnits, Units]
-    """Units of a queue as its files hold them, whatever a recovery has begun to do with them; those
-    of a batch queue all at once."""
+    """Units of a queue as in its files, even if a recovery has begun to change the queue; a batch
+    queue's are one array."""
 
 _BLOCK_UNITS = 1 << 16
 _UNITS_OF_LOST_LOG = 1 << 20
 
 
 class PlacedUnits(NamedTuple):
-    """Units, ascending by where they point."""
+    """Units, ascending by log offset."""
 
     start: Int64s
     size: Int64s
     number: Int64s
 
     def rows_of(self, start: Int64s, size: npt.NDArray[np.int32]) -> Int64s:
-        """Return which unit refers to each of some records; -1 where none does."""
+        """Return for each record the unit that refers to it; -1 if none does."""
         found = np.full(len(start), -1, np.int64)
         if len(self.start):
             low = np.searchsorted(self.start, start)
@@ -56,8 +56,8 @@ class PlacedUnits(NamedTuple):
 class UnitsBehind:
     """The units of a simple queue that point at or after an offset of the log.
 
-    As a rule they are its last ones, which are bisected. A queue that is not in the order of the
-    log may have others: `search_all` finds them.
+    Usually they are its last ones, found by bisection. A queue that is not in log order may have
+    others, which `search_all` finds.
     """
 
     def __init__(self, queue: StoredUnits, offset: int, log_bytes: int) -> None:
@@ -68,10 +68,10 @@ class UnitsBehind:
         self.placed = _placed(self._parts)
 
     def search_all(self) -> bool:
-        """Look at the rest of the queue, too; return whether it is known that there are no more.
+        """Search the rest of the queue too; return whether there are certainly no more.
 
-        Blocks before the last ones are read until one has no such unit; of the files before only
-        the first units are, which tells files that stand in each other's place.
+        Reads blocks backwards until one has no such unit; in earlier files, it reads only the first
+        units, which shows files that have changed places.
         """
         at = self.stop
         while at > self.first:
@@ -98,16 +98,16 @@ def bytes_of(log: ReadableLog) -> int:
 
 
 def _possible_end(queue: StoredUnits, end: int, log_bytes: int) -> int:
-    """Return where units end that may follow those of a queue after a hole.
+    """Return the end of the range in which more units may follow a queue's end after a hole.
 
-    There are no more of them than records in the log, or some files of them where the log has lost
-    its segments; a file that is not a queue's may have any length.
+    At most as many units as the log has room for records, or a few files of them if the log has
+    lost its segments; a file that is not a queue's may have any length.
     """
     return min(queue.stored_end(), end + max(log_bytes // MIN_RECORD_BYTES, _UNITS_OF_LOST_LOG))
 
 
 def unit_blocks(queue: AnyUnits, log_bytes: int) -> Iterator[PlacedUnits]:
-    """Yield all units of a queue, block by block, the last first; also what lies after a hole."""
+    """Yield all units of a queue, also those after a hole, block by block, the last block first."""
     if isinstance(queue, np.ndarray):
         yield batch_units(queue)
         return
@@ -120,7 +120,7 @@ def unit_blocks(queue: AnyUnits, log_bytes: int) -> Iterator[PlacedUnits]:
 
 
 def batch_units(units: Units) -> PlacedUnits:
-    """Return units of a batch queue; their numbers are those of their first messages."""
+    """Return units of a batch queue; a unit's number is its first message's queue offset."""
     columns = ("commit_log_offset", "message_size", "base_queue_offset")
     return _placed([PlacedUnits(*(units[name].astype(np.int64) for name in columns))])
 
@@ -141,32 +141,32 @@ def _placed(parts: list[PlacedUnits]) -> PlacedUnits:
 
 
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
-_UNITS_BEFORE = 64  # of so many one points at a record that can be read, or nothing is known
+_UNITS_BEFORE = 64  # if none of this many points at a readable record, nothing is known
 _NO_UNITS = PlacedUnits(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 class _LastUnit(NamedTuple):
-    """The last unit before some place: what its record says, and what the next unit would be."""
+    """The last unit before a place: its record's queue offset, and the next unit's number."""
 
     queue_offset: int
     next_number: int
 
 
 class QueueUnitStates:
-    """Says of records which units of their queues refer to them (``end_rules.UnitStates``).
+    """Returns whether units of their queues refer to records (``end_rules.UnitStates``).
 
-    A unit refers to a record by its place and size, whatever its queue offset is: units stand at
-    other queue offsets than their records say where records before them were damaged when the
-    queue was made. A queue that is not there, or damaged, or that lacks more before a record than
-    what was lost of the log explains, tells nothing of a record without a unit. A record that its
-    queue seems to lack may be of another queue of its topic: no checksum covers its queue id.
+    A unit refers to a record by place and size, whatever its queue offset: if earlier records were
+    damaged when the queue was built, units are at other queue offsets than their records say. A
+    record without a unit is in an unknown state if its queue is missing or damaged, or lacks more
+    before the record than the lost part of the log explains. A record that its queue seems to lack
+    may belong to another queue of its topic: no checksum covers its queue id.
 
     Parameters
     ----------
     find
-        Returns the units of (topic, queue id); None: there is no such queue.
+        Returns the units of (topic, queue id); None if there is no such queue.
     offset, gap_bytes
-        Where the log fails, and how many bytes later the first record follows.
+        Log offset of the failure, and how many bytes later the first record follows.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class QueueUnitStates:
         return np.where(found >= 0, DISPATCHED, UNKNOWN).astype(np.int8)
 
     def _is_elsewhere(self, key: QueueKey, rows: DispatchRequests) -> npt.NDArray[np.bool_]:
-        """Return which rows another queue of the topic has a unit of."""
+        """Return which rows have a unit in another queue of the topic."""
         found = np.zeros(len(rows), bool)
         if found.size == 0:
             return found
@@ -239,7 +239,7 @@ class QueueUnitStates:
 
 
 class _SimpleStates:
-    """States of the records of one queue of a unit a message; ``lost``: that many were lost."""
+    """States of the records of one simple queue; the log lost at most ``lost`` records."""
 
     def __init__(
         self, log: ReadableLog, key: QueueKey, units: StoredUnits, offset: int, lost: int
@@ -249,11 +249,11 @@ class _SimpleStates:
         self._behind = UnitsBehind(units, offset, bytes_of(log))
         self._last = self._last_before()
         self._is_searched = self._is_all = False
-        self._is_whole: bool | None = None  # not asked yet
+        self._is_whole: bool | None = None  # not known yet
 
     @property
     def placed(self) -> PlacedUnits:
-        """The units that are known to point after the failure."""
+        """The known units that point after the failure."""
         return self._behind.placed
 
     def states_of(self, rows: DispatchRequests) -> States:
@@ -276,7 +276,7 @@ class _SimpleStates:
         return self._behind.placed.rows_of(rows.commit_log_offset, rows.message_size)
 
     def _of_bare(self, rows: DispatchRequests, found: Int64s, bare: Int64s) -> States:
-        """Return the states of records to which no unit refers."""
+        """Return the states of records that no unit refers to."""
         states = np.full(len(bare), UNKNOWN, np.int8)
         first = int(bare[0])
         last = self._last if first == 0 else self._held(rows, found, first - 1)
@@ -294,7 +294,7 @@ class _SimpleStates:
         return states
 
     def _has_bytes(self, numbers: Int64s) -> npt.NDArray[np.bool_]:
-        """Return for which queue offsets the files have a unit, even a damaged one."""
+        """Return which queue offsets have a unit in the files, even a damaged one."""
         begin = max(int(numbers.min()), self._behind.first)
         stop = min(int(numbers.max()) + 1, self._units.stored_end())
         units = self._units.read_units(begin, stop)
@@ -302,16 +302,16 @@ class _SimpleStates:
         return np.isin(numbers, places)
 
     def _held(self, rows: DispatchRequests, found: Int64s, row: int) -> _LastUnit:
-        """Return the unit that refers to a row as the last one."""
+        """Return a row's unit as the last unit."""
         number = int(self._behind.placed.number[found[row]])
         return _LastUnit(int(rows.queue_offset[row]), number + 1)
 
     def _last_before(self) -> _LastUnit | None:
-        """Return the last unit that points before the failure; None: its record is not known."""
+        """Return the last unit at a readable record before the failure; None if unknown."""
         first, stop = self._behind.first, self._behind.stop
         for number in range(stop - 1, max(first, stop - _UNITS_BEFORE) - 1, -1):
             start, size = self._units.place_of(number)
-            if start < self._log.min_offset:  # it stands where its record says, as a rule
+            if start < self._log.min_offset:  # usually its record's queue offset
                 return _LastUnit(number, number + 1)
             record = self._record(start, size)
             if record is not None:
@@ -321,9 +321,9 @@ class _SimpleStates:
     def _is_replaced(self, rows: DispatchRequests, row: int, last: _LastUnit) -> bool:
         """Return whether another record, before the failure, has the queue offset of a row.
 
-        It was written over the cut, so it was stored no earlier; and the queue is in its places. A
-        topic that was deleted and made once more has two records of an offset, too, and a rebuild
-        skips the second one, but for that of offset 0 (`place_units`).
+        Such a record was written after the cut, so it was stored no earlier than the row, and the
+        queue's units are at the offsets their records say. A topic that was deleted and created
+        again has two records of an offset too; RocketMQ's rebuild skips the second, except at 0.
         """
         wanted = int(rows.queue_offset[row])
         is_taken = self._behind.first <= wanted < last.next_number == last.queue_offset + 1
