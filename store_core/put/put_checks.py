@@ -1,4 +1,4 @@
-"""What may be put: the checks of one message, in RocketMQ's order.
+"""Checks whether a message may be put, in RocketMQ's order.
 
 Source: RocketMQ ``HookUtils.checkBeforePutMessage``, ``DefaultMessageStore.asyncPutMessage``,
 ``CommitLog.asyncPutMessages``, ``MessageExtEncoder.encode`` (release 5.3.3).
@@ -47,12 +47,12 @@ def illegal(reason: str) -> Refusal:
 
 
 class TopicFacts(NamedTuple):
-    """What the name of a topic decides; found once a topic.
+    """What the name of a topic decides; worked out once per topic.
 
     Attributes
     ----------
     is_light
-        It is a light queue's own name.
+        Whether the name is a light queue's own, and light queues are enabled.
     """
 
     refusal: Refusal | None
@@ -90,8 +90,8 @@ def _topic_refusal(topic: str, size: int, config: MessageStoreConfig) -> Refusal
         most = min(most, MAX_TOPIC_BYTES_V1)
     if size > most:
         return illegal(f"topic {topic[:80]!r} has {size} bytes, at most {most} are allowed")
-    # Its queues lie in a directory of this name. RocketMQ's store takes every name: one with a
-    # slash ends up in the queues of another topic, or outside of the store.
+    # The topic's queues are in a directory of this name. RocketMQ's store accepts every name: one
+    # with a slash ends up among another topic's queues, or outside the store.
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
         return illegal(f"topic {topic!r} cannot name a directory")
     return None
@@ -100,9 +100,9 @@ def _topic_refusal(topic: str, size: int, config: MessageStoreConfig) -> Refusal
 def inner_count(
     topic: str, sys_flag: int, properties_raw: bytes, is_batch_topic: bool
 ) -> tuple[int, Refusal | None]:
-    """Return how many queue offsets a message takes, or why its properties may not be put.
+    """Return how many queue offsets a message takes, or why its properties are refused.
 
-    More than one only for an inner batch, which only a topic of batch queues takes.
+    Only an inner batch takes more than one, and only a topic with batch queues accepts it.
     """
     fault = reserved_fault(topic, properties_raw)
     if fault is not None:
@@ -125,10 +125,10 @@ def inner_count(
 def size_refusal(
     properties_bytes: int, body_bytes: int, config: MessageStoreConfig
 ) -> Refusal | None:
-    """Return why a message is too large; the property CRC counts among the properties.
+    """Return why a message is too large; the property CRC counts as part of the properties.
 
-    RocketMQ also refuses records of more than 64 KiB above ``maxMessageSize``: none that passes
-    here has as much.
+    RocketMQ also refuses records over ``maxMessageSize`` plus 64 KiB, which none that passes here
+    reaches.
     """
     if properties_bytes > MAX_PROPERTIES_BYTES:
         return Refusal(
@@ -142,7 +142,7 @@ def size_refusal(
 
 
 def message_refusal(body: object, queue_id: int) -> Refusal | None:
-    """Return why body or queue of a message cannot be stored."""
+    """Return why a message's body or queue cannot be stored."""
     if body is None:
         return illegal("the body is None; an empty one is allowed")
     if queue_id < 0:
@@ -153,7 +153,7 @@ def message_refusal(body: object, queue_id: int) -> Refusal | None:
 
 
 def light_record_refusal(record_bytes: int, config: MessageStoreConfig) -> Refusal | None:
-    """Return why the record of a message for light queues is too large: it counts as a whole."""
+    """Return why the record for light queues is too large; the limit is for the whole record."""
     if record_bytes <= config.max_message_size:
         return None
     return illegal(
@@ -163,7 +163,7 @@ def light_record_refusal(record_bytes: int, config: MessageStoreConfig) -> Refus
 
 
 def batch_refusal(message: Message, properties_raw: bytes, first: Message) -> Refusal | None:
-    """Return why a message cannot be one of a plain batch."""
+    """Return why a message cannot be part of a plain batch."""
     if (message.topic, message.queue_id) != (first.topic, first.queue_id):
         return illegal("the messages of a batch are of one topic and one queue; put them apart")
     if message.sys_flag & TRANSACTION_MASK:
@@ -177,6 +177,3 @@ def batch_refusal(message: Message, properties_raw: bytes, first: Message) -> Re
     if prepared is not None and prepared.lower() == "true":
         return illegal("a message of a transaction cannot be put in a batch")
     return None
-
-
-"""Takes topic and queue id; returns at once."""

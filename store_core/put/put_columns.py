@@ -1,4 +1,4 @@
-"""The columns of a record batch that is put, made uniform."""
+"""Converts the columns of a record batch to uniform types, and checks its rows."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ _MAX_FIXED_BYTES = HEADERS[True, True].size + 4  # lengths of topic (V2) and pro
 
 
 class _Check(NamedTuple):
-    """Rows that fail, and what is said of the first of them."""
+    """Rows that fail a check, and the function that gives a row's reason."""
 
     rows: npt.NDArray[np.bool_]
     refusal: Callable[[int], Refusal]
 
 
 def number_of(batch: RecordBatch, name: str) -> npt.NDArray[Any]:
-    """Return a column of numbers; zeros where it is missing."""
+    """Return a column of numbers; zeros if it is missing."""
     if name not in batch.schema.names:
         return np.zeros(batch.num_rows, HEADER_IPV4.dtype[name].newbyteorder("="))
     numbers: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
@@ -150,7 +150,7 @@ def _size_checks(batch: RecordBatch, context: PutContext) -> Iterator[_Check]:
     if context.config.enabled_append_prop_crc:
         near = np.flatnonzero(properties > MAX_PROPERTIES_BYTES - CRC32_PROPERTY_BYTES - 1)
         properties = properties + CRC32_PROPERTY_BYTES
-        for row in near.tolist():  # a separator may have to be added, an old CRC is taken away
+        for row in near.tolist():  # a separator may be added, an old CRC is removed
             properties[row] = len(reserve_property_crc(column[row].as_py()))
     bad = (properties > MAX_PROPERTIES_BYTES) | (body > context.config.max_message_size)
 
@@ -172,7 +172,7 @@ class PutColumns:
     Attributes
     ----------
     mangled
-        The bytes of a name are no UTF-8.
+        Whether a name's bytes are not UTF-8.
     counts
         Queue offsets that a row takes; 0 for prepared and rollback messages.
     """
@@ -188,10 +188,10 @@ class PutColumns:
 
 
 def uniform_batch(batch: RecordBatch, store_host: bytes, now: int) -> RecordBatch:
-    """Return the batch with the types of ``COLUMNS``; missing and null values are filled in.
+    """Return the batch with uniform types; missing columns and null values are filled in.
 
-    Topic and body keep their nulls, and numbers that fit no field keep their type, for
-    `refused_row` to find.
+    Topic and body keep their nulls, and numbers too large for their field keep their type, so that
+    `refused_row` detects them.
 
     Raises
     ------
@@ -277,10 +277,10 @@ def _specials(
     sys_flag: npt.NDArray[Any],
     context: PutContext,
 ) -> tuple[Int64s, Int64s, dict[int, Refusal]]:
-    """Return the rows that the store completes, queue offsets a row, and refused rows.
+    """Return the rows that the store completes, queue offsets per row, and refused rows.
 
-    Only these rows are looked at one by one: inner batches and those for light queues, of which
-    each stands for many messages or queue entries.
+    Only these rows are checked one by one: inner batches and rows for light queues, each of which
+    is worth many messages or queue entries.
     """
     counts = np.where(sys_flag & NOT_QUEUED_BIT, 0, 1).astype(np.int64)
     inner = (sys_flag & INNER_BATCH_FLAG) != 0
@@ -310,7 +310,7 @@ def _specials(
 def _completed_refusal(
     topic: str, raw: bytes, sys_flag: int, names: list[str], body_bytes: int, context: PutContext
 ) -> Refusal | None:
-    """Return why a row may become too large: offsets are taken to have all their digits."""
+    """Return why a completed row may become too large, assuming offsets of maximum length."""
     if sys_flag & INNER_BATCH_FLAG:
         raw = set_property(raw, PROPERTY_INNER_BASE, str(_GREATEST_OFFSET))
     if names:

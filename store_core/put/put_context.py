@@ -1,4 +1,4 @@
-"""What every kind of put needs: collaborators, what is refused now, and what went wrong."""
+"""What every kind of put needs: collaborators, current refusals, and the meaning of errors."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_store import QueueOffsetTable
 
 logger = logging.getLogger(__name__)
-_NOT_BUSY_FROM_MS = 10_000_000  # RocketMQ's: a clock that was set is no full page cache
-_MAX_TOPICS = 10_000  # remembered at once
+_NOT_BUSY_FROM_MS = 10_000_000  # RocketMQ's: so long a time means that the clock was set
+_MAX_TOPICS = 10_000  # cached
 NotePut = Callable[[str, int], object]
+"""Called with topic and queue id after each put message or plain batch; must not block."""
 
 
 class FlushHandler(Protocol):
-    """What makes appended records safe."""
+    """Makes appended records safe."""
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
-        """Flush up to an offset, or have it flushed; ``wait``: the sender wants to know."""
+        """Flush up to an offset, or request the flush; ``wait`` if the sender waits for it."""
 
 
 class PutStats(Protocol):
-    """What counts puts."""
+    """Counts puts."""
 
     def record_put(self, messages: int, size_bytes: int, elapsed_ms: int) -> None:
-        """Count what was appended."""
+        """Count appended messages."""
 
     def record_put_failure(self) -> None:
         """Count a put that appended nothing."""
@@ -48,13 +49,13 @@ class PutContext:
     Attributes
     ----------
     store_host
-        8 or 20 raw bytes, of messages without a host of their own.
+        8 or 20 raw bytes, for messages without a host of their own.
     refused_now
-        Why nothing can be put now (shut down, a slave, the disk is full), or None.
+        Returns why nothing can be put now (shut down, a slave, the disk is full), or None.
     max_delay_level
-        The greatest delay level; 0: nobody looks at delay levels here.
+        The greatest delay level; 0 if delay levels are ignored.
     timer_rules
-        What becomes of timer messages; None: nobody looks for them here.
+        What happens to timer messages; None if they are stored like others.
     """
 
     config: MessageStoreConfig
@@ -72,7 +73,7 @@ class PutContext:
     facts: dict[str, TopicFacts] = field(default_factory=dict)
 
     def busy(self, now: int) -> Refusal | None:
-        """Return a refusal while another append takes long; ``now`` in ms."""
+        """Return a refusal while another append takes too long; ``now`` in ms."""
         since = self.appender.begin_time_in_lock
         most = self.config.os_page_cache_busy_time_out_mills
         if not since or not most < now - since < _NOT_BUSY_FROM_MS:
@@ -93,7 +94,7 @@ class PutContext:
 
 
 def append_failure(err: Exception) -> Refusal:
-    """Return what an error of the appender means; those of files are logged."""
+    """Return the refusal for an error of the appender; file errors are logged."""
     if isinstance(err, LogClosedError):
         return Refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, err.reason)
     if isinstance(err, StoreWriteError):

@@ -70,22 +70,22 @@ _ITEM_BYTES = INNER_ITEM.size + PROPERTIES_LENGTH_BYTES
 
 
 class MessagePutter:
-    """Gives messages their queue offsets and appends them; any number of threads at once.
+    """Gives messages their queue offsets and appends them; any number of threads may call it.
 
-    Checks, and their order, are those of a broker. What is refused changes nothing; the result's
-    ``reason`` says why.
+    The checks and their order are a broker's. A refused message changes nothing; the result's
+    ``reason`` says why it was refused.
 
     Parameters
     ----------
     store_host
-        8 or 20 raw bytes, of messages without a host of their own.
+        8 or 20 raw bytes, for messages without a host of their own.
     refusal
-        Returns why nothing can be put now, or None; asked first.
+        Returns why nothing can be put now, or None; called first.
     clock
         Returns ms since the epoch.
     timer_rules
-        What becomes of messages that name the time of their delivery; None: they are stored as
-        they are.
+        What happens to messages that name their delivery time; if None, they are stored as they
+        are.
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)
@@ -132,21 +132,21 @@ class MessagePutter:
     def put_message(self, message: Message, *, is_raw: bool = False) -> PutMessageResult:
         """Put one message.
 
-        ``properties_raw`` is stored where the message has it, but for the CRC of another record at
-        its end; else its properties in their order. Without a time of birth it is born now; without
-        hosts it has the store's. One with a delay level (property DELAY above 0) is stored in the
-        schedule topic until it is due, its properties in the order of RocketMQ 5.3.3; and so is a
-        timer message in the timer's topic, where the store has rules for them.
+        ``properties_raw`` is stored if the message has it, without the CRC of another record at its
+        end; otherwise its properties in their order. The default birth time is now, the default
+        hosts are the store's. If the store handles delay levels, a message with one (property DELAY
+        above 0) is stored in the schedule topic until it is due, its properties in RocketMQ 5.3.3's
+        order; if the store has timer rules, so is a timer message in the timer's topic.
 
         Parameters
         ----------
         is_raw
-            Whoever puts it has seen to its delay: it goes to its own topic.
+            The caller has handled the delay: the message goes to its own topic.
 
         Raises
         ------
         TypeError
-            A name or a value of its properties is no string.
+            A name or a value of a property is not a string.
         ValueError
             A host is not ``ip:port`` or ``[ipv6]:port``.
         """
@@ -189,14 +189,14 @@ class MessagePutter:
     def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
         """Put messages of one queue into one segment: all of them, or none.
 
-        The result's ``append_result`` speaks of the whole batch.
+        The result's ``append_result`` is for the whole batch.
 
         Raises
         ------
         ValueError
             There is no message, or a host is malformed.
         TypeError
-            A name or a value of a property is no string.
+            A name or a value of a property is not a string.
         """
         return put_plain_batch(self._context, messages)
 
@@ -205,7 +205,7 @@ class MessagePutter:
         return self._columnar.append_batch(batch, is_raw=is_raw)
 
     def _waiting(self, message: Message, properties: bytes) -> Message | Refusal | None:
-        """Return a message as it is stored until it is due; None: it does not wait."""
+        """Return the message in the form stored until it is due; None if it is not delayed."""
         found = None
         if self._timer_rules is not None and TIMER_MARK in properties:
             found = self._timer_rules.timed_message(message, properties)
@@ -246,7 +246,7 @@ class MessagePutter:
         hosts: tuple[bytes, bytes],
         now: int,
     ) -> AppendMessageResult | Refusal:
-        """Append an inner batch, or a message that has to do with light queues."""
+        """Append an inner batch, or a message of or for light queues."""
         offsets = self._offsets
         is_batch = self._is_batch_topic(message.topic)
         count, refusal = inner_count(message.topic, message.sys_flag, properties, is_batch)
@@ -290,7 +290,7 @@ def _appended(
     appended: AppendedRecord, queue_offset: int, count: int, hosts: tuple[bytes, bytes]
 ) -> AppendMessageResult:
     offset, size, store_timestamp = appended
-    # With every put: the class's own constructor is one more call of Python.
+    # On every put: the class's own constructor would be one more Python call.
     return tuple.__new__(
         AppendMessageResult,
         (_APPENDED, offset, size, queue_offset, store_timestamp, count, ((hosts[1], offset),)),

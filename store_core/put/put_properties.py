@@ -1,8 +1,7 @@
-"""The property string of a message that is put, and what the store itself writes into it.
+"""The property string of a message to put, and the properties that the store itself writes.
 
 Source: RocketMQ ``LmqDispatch.wrapLmqDispatch``, ``BatchConsumeQueue.assignQueueOffset`` (release
-5.3.3). Those encode all properties anew in the order of a hash map; here the others stay where
-they were.
+5.3.3). Those re-encode all properties in hash map order; here the others stay in their places.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ _SEPARATOR_BYTES = _SEPARATOR.encode()
 _WAIT = (PROPERTY_WAIT + _NAME_VALUE).encode()
 _WAIT_TRUE = _WAIT + b"true" + _SEPARATOR_BYTES
 INNER_MARK = b"INNER_"
-"""What the names of all reserved properties begin with that count in every topic."""
+"""Prefix of the names of all properties that are reserved in every topic."""
 MULTI_SEPARATOR = ","
 _SHOWN_CHARACTERS = 40
 _MAX_NAME_BYTES = 255
-_MAX_QUEUE_OFFSET = (1 << 63) // 20  # units of 20 bytes: the last that a file can be named for
+_MAX_QUEUE_OFFSET = (1 << 63) // 20  # at 20 bytes a unit, the last that a file name can express
 
 
 def property_string(message: Message) -> bytes:
-    """Return the bytes to store: ``properties_raw`` where given, else the properties.
+    """Return the bytes to store: ``properties_raw`` if given, else the properties.
 
-    The CRC of another record at their end is left out. Lone surrogates become ``?``, as in Java.
+    The CRC of another record at their end is removed. Lone surrogates become ``?``, as in Java.
 
     Raises
     ------
     TypeError
-        A name or a value is no string.
+        A name or a value is not a string.
     """
     raw = message.properties_raw
     if raw is not None:
@@ -92,18 +91,18 @@ def property_value(properties_raw: bytes, name: str) -> str | None:
 
 
 def waits_for_flush(properties_raw: bytes) -> bool:
-    """Say whether the sender waits; only property WAIT says no, with any value but ``true``.
+    """Return whether the sender waits: True unless property WAIT has a value other than ``true``.
 
     Source: ``Message.isWaitStoreMsgOK``.
     """
     if properties_raw.count(_WAIT) == properties_raw.count(_WAIT_TRUE):
-        return True  # as of nearly every message; taking the string apart costs 5 us
+        return True  # nearly every message; parsing the string costs 5 us
     value = property_value(properties_raw, PROPERTY_WAIT)
     return value is None or value.lower() == "true"
 
 
 def set_property(properties_raw: bytes, name: str, value: str) -> bytes:
-    """Return the string with one value of a name: in its place, or at the end."""
+    """Return the string with a name set to one value, in its place or, if new, at the end."""
     prefix = name.encode() + _NAME_VALUE.encode()
     new = prefix + value.encode()
     entries = [e for e in properties_raw.split(_SEPARATOR_BYTES) if e]
@@ -118,7 +117,7 @@ def set_property(properties_raw: bytes, name: str, value: str) -> bytes:
 
 
 def queue_names(properties_raw: bytes) -> list[str]:
-    """Return the queues that INNER_MULTI_DISPATCH names; none where it is blank."""
+    """Return the queues that INNER_MULTI_DISPATCH names; none if it is blank."""
     value = property_value(properties_raw, PROPERTY_INNER_MULTI_DISPATCH)
     if value is None or not value.strip():
         return []
@@ -128,9 +127,9 @@ def queue_names(properties_raw: bytes) -> list[str]:
 def with_light_offsets(
     properties_raw: bytes, names: list[str], next_light: Callable[[str], int]
 ) -> tuple[bytes, list[str]]:
-    """Put the next offsets of light queues into a property string.
+    """Add the next offsets of light queues to a property string; return it and the light queues.
 
-    Release 5.3.3 wants to drop WAIT from such messages and stores it nonetheless; so does this.
+    Release 5.3.3 tries to drop WAIT from such messages but stores it nonetheless; so does this.
     """
     texts = [str(next_light(n)) if n.startswith(LMQ_PREFIX) else "" for n in names]
     value = MULTI_SEPARATOR.join(texts)
@@ -138,22 +137,22 @@ def with_light_offsets(
     return set_property(properties_raw, PROPERTY_INNER_MULTI_QUEUE_OFFSET, value), light
 
 
-# RocketMQ's next start ends the log at a record that has another text there, and cuts off all that
-# follows; or its dispatch stands still there for ever. Producers cannot put such a record, but who
-# writes to a store can: so every way in asks here.
+# At a record with any other text there, RocketMQ's next start ends the log and cuts off everything
+# after it, or its dispatch stops for ever. Producers cannot put such a record, but a program that
+# writes to a store can, so every way to write checks this.
 #
 # Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``setBatchSizeIfNeeded``,
-# ``ConsumeQueue.multiDispatchLmqQueue`` (release 5.3.3; of delay levels and light queues the same
-# in 4.9.7).
+# ``ConsumeQueue.multiDispatchLmqQueue`` (release 5.3.3; 4.9.7 is alike for delay levels and light
+# queues).
 class ReservedProperty(NamedTuple):
     """A property that has to be a number.
 
     Attributes
     ----------
     topic
-        The only topic in which it is looked at; None: all.
+        The only topic in which a broker reads it; all topics if None.
     beside
-        The property without which it is not looked at; None: always.
+        A broker reads it only together with this property; always if None.
     """
 
     name: str
@@ -167,15 +166,13 @@ RESERVED_PROPERTIES = (
     ReservedProperty(PROPERTY_INNER_BASE, 64, beside=PROPERTY_INNER_NUM),
     ReservedProperty(PROPERTY_DELAY, 32, topic=SCHEDULE_TOPIC),
 )
-
-
-"""All of them that hold one number. Light queues' names and offsets are lists: `light_fault`."""
+"""All that are one number. Light queues' names and offsets are lists: `light_fault` checks them."""
 
 
 def delay_level(text: str | None) -> tuple[int, str | None]:
-    """Return the delay level of a value of property DELAY, and what is wrong with it.
+    """Return the delay level in a value of property DELAY, and what is wrong with the value.
 
-    Without the property the level is 0. A broker's put fails where it is no number.
+    Without the property the level is 0. A broker's put fails if the value is not a number.
     """
     if text is None:
         return 0, None
@@ -186,7 +183,7 @@ def delay_level(text: str | None) -> tuple[int, str | None]:
 
 
 def reserved_fault(topic: str, properties_raw: bytes) -> str | None:
-    """Return what is wrong with the reserved properties of a message; None: nothing."""
+    """Return what is wrong with the reserved properties of a message; None if nothing is."""
     if INNER_MARK not in properties_raw and topic != SCHEDULE_TOPIC:
         return None
     properties = string_to_properties(properties_raw)
@@ -207,15 +204,15 @@ def reserved_faults(
     topic_code: npt.NDArray[np.int32],
     marked: Int64s | None = None,
 ) -> dict[int, str]:
-    """Return the same of all rows of a column, by row.
+    """Return `reserved_fault` for all rows of a column that have a fault, by row.
 
-    Rows with one of the names that begin with INNER_ are few, and looked at one by one; of the
-    delay levels each distinct text is.
+    Rows with a name that begins with INNER_ are few, and checked one by one; of delay levels, each
+    distinct text is checked once.
 
     Parameters
     ----------
     topics, topic_code
-        Names, and which of them each row has; below 0: none.
+        Names, and each row's index into them; below 0 if a row has none.
     """
     marked = marked_rows(properties_raw) if marked is None else marked
     faults = {
@@ -233,7 +230,7 @@ def reserved_faults(
 
 
 def marked_rows(properties_raw: Array) -> Int64s:
-    """Return the rows in which `INNER_MARK` occurs: as a rule one search over all finds none."""
+    """Return the rows that contain `INNER_MARK`; usually one search over all shows none."""
     if not any_row_holds(properties_raw, INNER_MARK, b"R"):
         return np.empty(0, np.int64)
     found = pc.match_substring(properties_raw, INNER_MARK)
@@ -242,9 +239,9 @@ def marked_rows(properties_raw: Array) -> Int64s:
 
 
 def light_fault(properties: Mapping[str, str]) -> str | None:
-    """Return what keeps a broker from dispatching a message to further queues; None: nothing.
+    """Return what keeps a broker from dispatching a message to further queues; None if nothing.
 
-    It skips names with a slash, and all where there are not as many offsets as names.
+    A broker skips names with a slash, and all names if there are not as many offsets as names.
     """
     listed = properties.get(PROPERTY_INNER_MULTI_DISPATCH, "")
     numbers = properties.get(PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")

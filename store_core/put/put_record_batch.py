@@ -1,7 +1,7 @@
-"""Put many messages at once, in columns.
+"""Put many messages in one call, in columns.
 
 Source: the result is that of ``put_message`` for each row in turn (RocketMQ ``CommitLog``,
-``QueueOffsetOperator``, release 5.3.3); a test holds it so.
+``QueueOffsetOperator``, release 5.3.3); a test checks that.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _CHUNK_ROWS = 65_536
-_CHUNK_BYTES = 8 << 20  # much less: too many turns with the dispatch; much more: fresh memory
+_CHUNK_BYTES = 8 << 20  # much less alternates with dispatch too often; much more needs new memory
 _MAX_SMALL_CODES = 1 << 16  # codes of 16 bits are sorted by radix
 
 
 @dataclass(frozen=True)
 class _Queues:
-    """The queues of a batch: which row goes to which."""
+    """The queues of a batch, and the queue of each row."""
 
     names: list[Queue]
     code: npt.NDArray[Any]
@@ -46,7 +46,7 @@ class _Queues:
 
 @dataclass
 class _Appended:
-    """Rows that were appended so far, from the first on, and what stopped the rest."""
+    """The rows appended so far, from the first on, and why the rest failed."""
 
     commit_log_offsets: list[Int64s]
     queue_offsets: list[Int64s]
@@ -63,25 +63,25 @@ class RecordBatchPutter:
         self._context = context
 
     def append_batch(self, batch: RecordBatch, *, is_raw: bool = False) -> AppendBatchResult:
-        """Put the rows of a ``pa.RecordBatch``, in their order; over as many segments as it takes.
+        """Put the rows of a ``pa.RecordBatch``, in order, across as many segments as needed.
 
-        No row is appended when one is refused; the result names the first such row. Only a
-        segment that cannot be made or written leaves the rows before it. Under sync flush it
-        returns when all are on the disk, whatever property WAIT says.
+        If a row is refused, none is appended, and the result names the first refused row. Only if a
+        segment cannot be created or written, the rows before it stay. With sync flush the call
+        returns when all rows are on the disk, whatever property WAIT says.
 
         Parameters
         ----------
         batch
-            Columns ``topic`` and ``body`` (bytes or strings; dictionaries too), and, where they
-            are not empty or 0, ``properties_raw`` (bytes, stored as they are, but for the CRC of
-            another record at their end), ``queue_id``, ``flag``, ``sys_flag``, ``born_timestamp``
-            (ms), ``born_host`` and ``store_host`` (8 or 20 raw bytes), ``reconsume_times``,
-            ``prepared_transaction_offset``. Without a time of birth, or with a null: now; without
-            hosts: the store's. Rows with a delay level (property DELAY above 0) are stored in the
-            schedule topic until they are due, timer messages in the timer's topic where the store
-            has rules for them.
+            Columns ``topic`` and ``body`` (bytes or strings, also dictionaries), and optionally
+            ``properties_raw`` (bytes, stored as they are, without the CRC of another record at
+            their end), ``queue_id``, ``flag``, ``sys_flag``, ``born_timestamp`` (ms), ``born_host``
+            and ``store_host`` (8 or 20 raw bytes), ``reconsume_times``,
+            ``prepared_transaction_offset``. Missing or null birth times are now, missing hosts the
+            store's, other values empty or 0. If the store handles delay levels, rows with one
+            (property DELAY above 0) are stored in the schedule topic until they are due; if it has
+            timer rules, so are timer messages in the timer's topic.
         is_raw
-            Whoever puts the rows has seen to their delays: they go to their own topics.
+            The caller has handled the rows' delays: they go to their own topics.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class RecordBatchPutter:
         if len(columns.special) and any(
             self._context.facts_of(topic).is_light for topic in columns.topics
         ):
-            rows = 1  # rows of a light queue and rows that fan out to it are numbered in turn
+            rows = 1  # rows of a light queue and rows that fan out to it take its offsets in turn
         for first in range(0, columns.batch.num_rows, rows):
             self._append_chunk(columns, queues, first, first + rows, done)
             if done.failure is not None:
@@ -168,7 +168,7 @@ class RecordBatchPutter:
                     offsets.advance_light(names)
 
     def _append_records(self, records: Any, queue_offsets: Int64s, done: _Appended) -> int:
-        """Append a chunk segment by segment; return how many of its rows are in the log."""
+        """Append a chunk segment by segment; return how many of its rows were appended."""
         rows = 0
         try:
             while rows < len(records):
@@ -192,7 +192,7 @@ class RecordBatchPutter:
         first: int,
         queue_offsets: Int64s,
     ) -> tuple[Any, dict[int, list[str]]]:
-        """Return the chunk with the properties that the store completes, and queues to advance."""
+        """Return the chunk with properties completed by the store, and light queues to advance."""
         column, offsets = batch.column("properties_raw"), self._context.offsets
         pending: dict[str, int] = {}
         fans: dict[int, list[str]] = {}
@@ -238,10 +238,10 @@ def _queues_of(columns: PutColumns) -> _Queues:
 
 
 def _counts_before(code: npt.NDArray[Any], counts: Int64s) -> Int64s:
-    """Return for every row the sum of the counts of the rows before it with the same code."""
-    # Codes [7, 8, 7, 7] with counts [1, 2, 3, 4], in order of the codes: counts [1, 3, 4, 2],
+    """Return for every row the sum of the counts of earlier rows with the same code."""
+    # Codes [7, 8, 7, 7] with counts [1, 2, 3, 4], sorted by code: counts [1, 3, 4, 2],
     # before = [0, 1, 4, 8]. Code 7 begins where before is 0, code 8 where it is 8.
-    # Less that, [0, 1, 4, 0]; back in the order of the rows: [0, 0, 1, 4].
+    # Subtracting that gives [0, 1, 4, 0]; back in row order, [0, 0, 1, 4].
     order = np.argsort(code, kind="stable")
     ordered = counts[order]
     before = np.cumsum(ordered) - ordered

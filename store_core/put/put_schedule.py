@@ -1,4 +1,4 @@
-"""Delay levels at the put: a message with property DELAY above 0 goes to the schedule topic.
+"""Delays at the put: a message with property DELAY above 0 goes to the schedule topic.
 
 Source: RocketMQ ``HookUtils.handleScheduleMessage``, ``transformDelayLevelMessage`` (release
 5.3.3; 4.9.7 does the same in ``CommitLog.asyncPutMessage``, with its own order of properties).
@@ -46,18 +46,17 @@ if TYPE_CHECKING:
 
 _NAME_VALUE, _SEPARATOR = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 DELAY_MARK = PROPERTY_DELAY.encode() + _NAME_VALUE
-"""What every property string holds that has a delay level."""
+"""Contained in every property string with a delay level."""
 _TIMER = (PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS)
 _MAX_QUEUE_ID = 2**31 - 1
 TIMER_MARK = b"TIMER_DEL"
-"""What every property string holds that names a time of delivery."""
-"""Property -> ms of its unit, and whether it counts from now; the first that is there is taken."""
+"""Contained in every property string that names a delivery time."""
 
 
 def scheduled_message(
     message: Message, properties_raw: bytes, max_level: int
 ) -> Message | Refusal | None:
-    """Return the message as it is stored until it is due; None: it is not delayed."""
+    """Return the message in the form stored until it is due; None if it is not delayed."""
     if message.topic == SCHEDULE_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
         return None
     properties = string_to_properties(properties_raw)
@@ -82,9 +81,9 @@ def scheduled_message(
 def scheduled_batch(
     batch: RecordBatch, context: PutContext
 ) -> tuple[RecordBatch, dict[int, Refusal]]:
-    """Return a `uniform_batch` with its delayed rows as they are stored until they are due.
+    """Return a `uniform_batch` with its delayed rows in the form stored until they are due.
 
-    Rows that are refused for their topic or queue stay as they are, to be refused.
+    Rows whose topic or queue will be refused later stay unchanged.
     """
     column = batch.column("properties_raw")
     if not any_row_holds(column, DELAY_MARK, b"L"):
@@ -118,7 +117,7 @@ def scheduled_batch(
 
 
 def rows_with_hooks(batch: RecordBatch, context: PutContext) -> npt.NDArray[np.bool_]:
-    """Return which rows may be put to their topic and queue, and are looked at for a delay."""
+    """Return which rows are queued, have a valid topic and queue, and so may be delayed."""
     topics = batch.column("topic").dictionary_encode()
     stored = topics.dictionary.to_pylist()
     names = [decode_utf8(topic) for topic in stored]
@@ -138,7 +137,7 @@ def rows_with_hooks(batch: RecordBatch, context: PutContext) -> npt.NDArray[np.b
 
 
 def _levels(properties_raw: Array) -> tuple[Int64s, dict[int, str]]:
-    """Return the level of each row, 0 without one, and what is wrong with those of some rows."""
+    """Return each row's level (0 without one), and what is wrong with invalid ones, by row."""
     encoded = PropertyColumns(properties_raw).values_of(PROPERTY_DELAY).dictionary_encode()
     found = [delay_level(text) for text in encoded.dictionary.to_pylist()]
     code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
@@ -150,10 +149,10 @@ def _levels(properties_raw: Array) -> tuple[Int64s, dict[int, str]]:
 def _properties(
     raw: Array, topic: Array, queue_id: npt.NDArray[np.int32], levels: Int64s, max_level: int
 ) -> Array:
-    """Return the property strings of delayed rows; what is set anew comes last, and so wins."""
+    """Return the property strings of delayed rows; new values are appended last, so they win."""
     clamped = _SEPARATOR.join((_entry(PROPERTY_DELAY, str(max_level)), b""))
     offsets, data = binary_parts(raw)
-    is_closed = data[offsets[1:] - 1] == PROPERTY_SEPARATOR  # none is empty: it has a level
+    is_closed = data[offsets[1:] - 1] == PROPERTY_SEPARATOR  # no row is empty, as each has a level
     empty = pa.scalar(b"", pa.binary())
     joined = pc.binary_join_element_wise(
         raw,
@@ -177,10 +176,10 @@ def _entry(name: str, value: str = "") -> bytes:
 # ``transformTimerMessage``, ``TimerMessageStore.isReject`` (release 5.3.3; 4.x has no such
 # messages).
 def timed_batch(batch: RecordBatch, context: PutContext) -> tuple[RecordBatch, dict[int, Refusal]]:
-    """Return a `uniform_batch` with its timer messages as they are stored until they are due.
+    """Return a `uniform_batch` with its timer messages in the form stored until they are due.
 
-    Only rows that name a time are looked at, one by one. Rows that are refused for their topic or
-    queue stay as they are, to be refused.
+    Only rows that name a time are checked, one by one. Rows whose topic or queue will be refused
+    later stay unchanged.
     """
     column, rules = batch.column("properties_raw"), context.timer_rules
     offsets, data = binary_parts(column)

@@ -1,7 +1,7 @@
-"""From a message to its record, before its place is known; encoded fast.
+"""Encodes a message's record fast, before its place in the log is known.
 
-Equal to ``message_codec.encode_message`` with zeros in what the append fills in; a property test
-holds it so. That one takes 4 us by its names, this one 1 us by position.
+Equal to ``message_codec.encode_message`` with zeros in the fields that the append fills in; a
+property test checks that. That function takes 4 us by field names, this one 1 us by position.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _HeaderKind(NamedTuple):
     flags: int
 
 
-# By the bytes of both hosts: the one number tells which header it is and what flags it has.
+# By the lengths of both hosts, which determine the header and the flags.
 _KINDS = {
     (born, store): _HeaderKind(
         HEADERS[born == IPV6_HOST_BYTES, store == IPV6_HOST_BYTES].struct,
@@ -50,16 +50,17 @@ _pack_properties_length = PROPERTIES_LENGTH.struct.pack
 
 
 class TopicBytes(NamedTuple):
-    """What the topic decides of a record: its version, and the topic with its length."""
+    """Parts of a record that depend on the topic: the version, and the topic with its length."""
 
     magic_code: int
     counted: bytes
 
 
 def topic_bytes(topic: bytes) -> TopicBytes:
-    """Return version 1 where its one length byte (signed) holds the topic, else version 2.
+    """Return version 1 if the topic's length fits one signed byte, else version 2.
 
-    RocketMQ counts characters, not bytes; its next start cuts the log at such a record.
+    RocketMQ counts characters instead of bytes, and if those fit but the bytes do not, its next
+    start cuts the log at the record.
     """
     if len(topic) > MAX_TOPIC_BYTES_V1:
         return TopicBytes(MESSAGE_MAGIC_CODE_V2, TOPIC_LENGTH_V2.pack(value=len(topic)) + topic)
@@ -68,7 +69,7 @@ def topic_bytes(topic: bytes) -> TopicBytes:
 
 @lru_cache(maxsize=4096)
 def host_bytes(born: str | None, store: str | None, own: bytes) -> tuple[bytes, bytes]:
-    """Return born host and store host of a message as stored; ``own`` where it has none.
+    """Return a message's born host and store host as stored; ``own`` if it has none.
 
     Raises
     ------
@@ -85,13 +86,12 @@ def new_template(
     hosts: tuple[bytes, bytes],
     now: int,
 ) -> bytearray:
-    """Return the record of a message whose queue offset, physical offset and store time are 0.
+    """Return the record of a message, with queue offset, physical offset and store time 0.
 
     Parameters
     ----------
     message
-        One without a time of birth is born ``now`` (ms). Its topic, properties and hosts are not
-        looked at.
+        If it has no birth time, that is ``now`` (ms). Its topic, properties and hosts are not used.
     properties_raw
         At most 32767 bytes, checked by the caller.
     hosts
@@ -102,7 +102,7 @@ def new_template(
     struct.error
         A number does not fit its field.
     KeyError
-        A host of another length.
+        A host has another length.
     """
     born_host, store_host = hosts
     header, flags = _KINDS[len(born_host), len(store_host)]

@@ -1,4 +1,4 @@
-"""Which messages wait for a time that they name, and which are refused for it."""
+"""Decides which messages wait for the delivery time they name, and which are refused."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ _TIMES = {
     PROPERTY_TIMER_DELAY_MS: (1, True),
     PROPERTY_TIMER_DELIVER_MS: (1, False),
 }
+"""Property -> its unit in ms, and whether it counts from now; the first one present is used."""
 
 
 class TimerRules:
-    """What becomes of messages that name the time of their delivery.
+    """Rules for messages that name their delivery time.
 
     Parameters
     ----------
@@ -50,9 +51,9 @@ class TimerRules:
     Attributes
     ----------
     waiting_at
-        Returns how many messages wait for a time (ms) already; set by who has the wheel.
+        Returns how many messages already wait for a time (ms); the owner of the wheel sets it.
     refusal
-        Why no message is taken that names a time; empty where they are.
+        Why all messages that name a time are refused; empty if they are not.
     """
 
     def __init__(self, config: MessageStoreConfig, clock: Callable[[], int]) -> None:
@@ -65,7 +66,7 @@ class TimerRules:
         self.refusal = ""
 
     def timed_message(self, message: Message, properties_raw: bytes) -> Message | Refusal | None:
-        """Return the message as it is stored until it is due; None: it does not wait."""
+        """Return the message in the form stored until it is due; None if it is not delayed."""
         if message.topic == TIMER_TOPIC or message.sys_flag & NOT_QUEUED_BIT:
             return None
         properties = string_to_properties(properties_raw)
@@ -90,7 +91,7 @@ class TimerRules:
         return found
 
     def _out_ms(self, properties: Mapping[str, str]) -> int | Refusal | None:
-        """Return the step after which the message is delivered; None: it is due already."""
+        """Return the step (ms) after which the message is delivered; None if it is already due."""
         name = next(name for name in _TIMES if name in properties)
         now = self._clock()
         number = java_integer(properties[name], _LONG_BITS)
@@ -106,7 +107,7 @@ class TimerRules:
             return _illegal(
                 f"it waits {deliver_ms - now} ms, timerMaxDelaySec allows {self._most_ms}"
             )
-        # An exact step is lowered by one: slots are delivered when their step is over.
+        # A time exactly on a step gets the step before: slots are delivered after their step.
         out_ms = (deliver_ms - 1) // self._precision_ms * self._precision_ms
         if self._is_congested(out_ms):
             return Refusal(
@@ -120,14 +121,15 @@ class TimerRules:
         waiting, most = self.waiting_at(out_ms), self._most_waiting
         if waiting <= most:
             return False
-        # RocketMQ refuses fewer the more there are, up to twice as many: it means the opposite.
+        # As in RocketMQ, which refuses fewer the more there are, up to twice the limit, though it
+        # means the opposite.
         return waiting >= 2 * most or random.randrange(1000) > 1000 * (waiting - most) / (
             most + 0.1
         )
 
 
 def nobody_waits(_time_ms: int) -> int:
-    """Return how many messages wait where nobody knows."""
+    """Return 0: without a timer wheel no message waits."""
     return 0
 
 
@@ -143,5 +145,5 @@ def _illegal(reason: str) -> Refusal:
 
 
 def _as_long(number: int) -> int:
-    """Return what is left of a number in 64 bits, as in Java."""
+    """Return a number wrapped to 64 bits, as in Java."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
