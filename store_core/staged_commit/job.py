@@ -1,4 +1,4 @@
-"""The staged parts of a job, read block by block with all that only the commit knows patched in."""
+"""Reads a job's staged parts block by block, and patches in the fields that the commit decides."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class StagedJob:
     Attributes
     ----------
     parts
-        At most one of each partition.
+        At most one per partition.
     application, version
-        What the job is committed once by, or None.
+        Identify the job, so that it is committed only once; None without.
     """
 
     name: str
@@ -60,7 +60,7 @@ class StagedJob:
 
     @property
     def messages(self) -> int:
-        """Messages of all parts."""
+        """Number of messages in all parts."""
         return sum(part.messages for part in self.parts)
 
     @property
@@ -70,12 +70,12 @@ class StagedJob:
 
     @property
     def is_multi_dispatch(self) -> bool:
-        """Whether some records go to further queues, which only their properties name."""
+        """Whether some records go to further queues, named only in their properties."""
         return any(part.is_multi_dispatch for part in self.parts)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Rows that could be no message, by column."""
+        """Number of rows that could not become messages, by column."""
         counts: dict[str, int] = {}
         for part in self.parts:
             for column, rows in part.dropped:
@@ -83,7 +83,7 @@ class StagedJob:
         return counts
 
     def queue_ranges(self, next_offsets: Mapping[Queue, int]) -> tuple[JobQueueRange, ...]:
-        """Return where the messages go, by topic and queue id."""
+        """Return the queue offsets that the messages get, by topic and queue id."""
         counts: dict[Queue, int] = {}
         for part in self.parts:
             for topic, queue_id, messages in part.queues:
@@ -94,7 +94,7 @@ class StagedJob:
         )
 
     def end_offset(self, start_offset: int, segment_bytes: int) -> int:
-        """Return where the job ends that begins at an offset; reads the sizes only."""
+        """Return the end of the job if it begins at an offset; reads only the sizes."""
         position = start_offset
         for part in self.parts:
             for block in read_blocks(part):
@@ -103,7 +103,7 @@ class StagedJob:
 
 
 class PatchedRun(NamedTuple):
-    """Finished records of one segment; the bytes are valid until the second next is asked for."""
+    """Finished records of one segment; the bytes are valid until the run after next is read."""
 
     commit_log_offset: int
     data: memoryview
@@ -124,7 +124,7 @@ def patched_runs(
     Raises
     ------
     StoreFormatError, StoreReadError
-        The staged files are not what the tasks wrote.
+        The staged files are not as the tasks wrote them.
     """
     position, counters = start_offset, dict(next_offsets)
     for part in job.parts:
@@ -156,13 +156,13 @@ def _patched(
 
 
 def first_record_proof(run: PatchedRun) -> tuple[int, int]:
-    """Return length and CRC-32 of the first record of a run."""
+    """Return the length and CRC-32 of a run's first record."""
     size = int(run.sizes[0])
     return size, zlib.crc32(run.data[:size])
 
 
 def _chunks(part: StagedPart) -> Iterator[tuple[StagedChunk, StagedBlock]]:
-    """Yield the chunks of a part, and the rows of their records."""
+    """Yield the chunks of a part, each with the rows of its records."""
     chunks = iter(part.chunks)
     for block in read_blocks(part):
         first = 0
@@ -200,30 +200,30 @@ def _are_records(data: npt.NDArray[np.uint8], starts: Int64s, sizes: npt.NDArray
     return bool((prefixes["total_size"] == sizes).all() and known.all())
 
 
-# ``config/sinkCommits.json`` lies beside the broker's own files, so that a copy of the store's
-# configuration takes it along; a broker does not look at it.
+# ``config/sinkCommits.json`` is beside the broker's own files, so that a copy of the store's
+# configuration includes it; a broker does not read it.
 class Ledger:
-    """The ledger of one store; read anew with every question. Nothing is ever pruned."""
+    """The committed jobs of one store. Each call reads the file again; nothing is ever pruned."""
 
     def __init__(self, root: str) -> None:
         self.path = os.path.join(root, CONFIG_DIR, LEDGER_FILE)
         self._directory = StoreDirectory(root)
 
     def last_commit(self) -> Commit | None:
-        """Return the newest job; None before the first."""
+        """Return the newest job; None if there is none yet."""
         last: Commit | None = self._load()[_LAST]
         return last
 
     def last_version(self, application: str) -> int | None:
-        """Return the newest version that an application committed; None before its first."""
+        """Return the newest version that an application committed; None if it has none yet."""
         version: int | None = self._load()[_APPLICATIONS].get(application)
         return version
 
     def is_committed(self, application: str | None, version: int | None) -> bool:
         """Return whether a version, or a later one, is in the store.
 
-        The ledger is read in any case: one that is damaged must be found before a commit, not
-        when it is to be noted.
+        Reads the ledger in any case, so that damage to it fails a job before its commit, not when
+        the commit is recorded.
         """
         applications = self._load()[_APPLICATIONS]
         if application is None or version is None:
@@ -232,7 +232,7 @@ class Ledger:
         return last is not None and version <= last
 
     def record(self, commit: Commit, steps: CrashPoints) -> None:
-        """Note a job; one that is noted already changes nothing."""
+        """Record a job; recording it again changes nothing."""
         values = self._load()
         applications = values[_APPLICATIONS]
         if commit.application is not None:

@@ -1,4 +1,4 @@
-"""Write after the end of the log, all but the first eight bytes; those are the commit point."""
+"""Write after the end of the log, and the first eight bytes last: they are the commit point."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _EARLY_BYTES = 32 << 20
 
 
 class LogTail(Closing):
-    """Writes a job after the end of the log; to everybody the log ends there until `commit`.
+    """Writes a job after the end of the log; every reader sees the log end there until `commit`.
 
-    The queue is not changed before `adopt`. Whoever uses it holds the store's lock, and nobody
-    appends meanwhile.
+    `adopt` updates the file queue, which does not change before. The caller holds the store's lock,
+    and nothing else may append meanwhile.
 
     Attributes
     ----------
     position
-        Where the next byte goes.
+        Log offset of the next byte to write.
     """
 
     def __init__(self, log: MappedFileQueue, steps: CrashPoints) -> None:
@@ -56,12 +56,12 @@ class LogTail(Closing):
         self._early = EarlySync()
 
     def write(self, commit_log_offset: int, data: memoryview) -> None:
-        """Write a run of records; a blank record closes the segment before, where one is left.
+        """Write a run of records; a blank record closes the previous segment if space is left.
 
         Raises
         ------
         StoreWriteError
-            The disk is full, or another failure; `undo` what was written.
+            The disk is full, or another failure; call `undo`.
         """
         try:
             if commit_log_offset != self.position:
@@ -73,12 +73,12 @@ class LogTail(Closing):
             raise write_error(err, self._path(self.position)) from err
 
     def flush(self) -> None:
-        """Force everything to the disk, but the eight bytes.
+        """Force everything except the eight bytes to the disk.
 
         Raises
         ------
         StoreWriteError
-            That failed; `undo` what was written.
+            That failed; call `undo`.
         """
         self._finish_segment()
         if self._first_fd >= 0:
@@ -86,14 +86,14 @@ class LogTail(Closing):
                 self._steps.sync("first segment sync", self._first_fd)
 
     def commit(self) -> None:
-        """Write the eight bytes, and force them to the disk: the commit point.
+        """Write the eight bytes and force them to the disk: the commit point.
 
         Raises
         ------
         StoreWriteError
-            That failed, and they are zeros again, on the disk too.
+            That failed, and the bytes are zeros again, on the disk too.
         CommitInDoubtError
-            That failed, and so did taking them back.
+            That failed, and so did writing zeros over the bytes.
         """
         at = self.start_offset % self._segment_bytes
         try:
@@ -104,7 +104,7 @@ class LogTail(Closing):
             raise write_error(err, self._path(self.start_offset)) from err
 
     def _take_back(self, err: OSError) -> None:
-        """Put zeros over the eight bytes; a page that is written anew is forced anew."""
+        """Put zeros over the eight bytes; the write marks the page dirty, so a sync forces it."""
         at = self.start_offset % self._segment_bytes
         try:
             self._steps.write("eight bytes undo", self._first_fd, at, memoryview(bytes(HELD_BYTES)))
@@ -119,7 +119,7 @@ class LogTail(Closing):
             ) from err
 
     def adopt(self, store_timestamp: int) -> None:
-        """Make the written bytes known to the queue."""
+        """Add the written bytes to the file queue."""
         last = self._log.last
         files = list(self._log.mapped_files)
         if last is not None and last.wrote_position < last.file_size:
@@ -136,8 +136,8 @@ class LogTail(Closing):
         self._log.store_timestamp = store_timestamp
 
     def undo(self) -> None:
-        """Erase what was written; the log is as before. Not after `commit`."""
-        with suppress(OSError):  # of what goes; it would be told here, and not of the erasure
+        """Erase everything written, so that the log is as before; do not call after `commit`."""
+        with suppress(OSError):  # an error of bytes that are erased, not of the erasure
             self._early.wait()
         for path in reversed(self._created):
             self._steps.remove_file("undo segment", path)
@@ -147,7 +147,7 @@ class LogTail(Closing):
             self._steps.sync("undo sync", self._first_fd)
 
     def close(self) -> None:
-        """Close the files; what had to be on the disk was forced there."""
+        """Close the files without forcing them; `flush` and `commit` do that."""
         self._early.close()
         for fd in {self._fd, self._first_fd} - {-1}:
             with suppress(OSError):
@@ -169,10 +169,10 @@ class LogTail(Closing):
         self.position += len(data)
 
     def _hold(self, name: str, at: int, data: memoryview) -> None:
-        """Write all but the eight bytes.
+        """Write the data without the eight bytes.
 
-        Of a blank record only the magic code decides; its length is written now, so that the
-        eight bytes, torn in any way, leave no blank record of another length behind.
+        A blank record becomes valid by its magic code alone; its length is written now, so that
+        eight bytes torn in any way leave no blank record of another length.
         """
         if _MAGIC.unpack_from(self._held, _LENGTH_BYTES)[0] == BLANK_MAGIC_CODE:
             self._steps.write(name, self._fd, at, data[:_LENGTH_BYTES])
@@ -195,7 +195,7 @@ class LogTail(Closing):
             self._first_fd = self._fd
 
     def _clear_tail(self) -> None:
-        """Zero what a broker's own cut left behind the end: it would come back to life."""
+        """Zero the bytes that a broker's cut left after the end: they would become valid again."""
         at = self.position % self._segment_bytes
         if self._steps.run("clear tail", erase, self._fd, at, self._segment_bytes):
             self._steps.sync("clear tail sync", self._fd)
@@ -224,13 +224,13 @@ def _set_position(file: MappedFile, position: int) -> None:
 
 
 class EarlySync:
-    """Forces what was written so far each time that it is much, in a thread of its own.
+    """Forces written bytes to the disk in a thread of its own, about every 32 MiB.
 
-    A disk takes what it is given into memory of its own, and only when it is told to force that it
-    begins to: without this it has nothing to do while a file is written, and whoever waits for the
-    file at its end waits for all of it. What was written last is still the writer's to force.
+    A disk takes writes into its own memory and begins to store them only when a sync demands it.
+    Without this class it would be idle while a file is written, and the sync at the end would wait
+    for the whole file. The writer still has to force the last bytes.
 
-    One file after the other; `wait` lies between two of them, and before a file is closed.
+    Handles one file after the other; call `wait` between two files, and before closing one.
     """
 
     def __init__(self) -> None:
@@ -239,12 +239,12 @@ class EarlySync:
         self._written = 0
 
     def wrote(self, fd: int, length: int) -> None:
-        """Take note of bytes that were written to a file.
+        """Note that bytes were written to a file.
 
         Raises
         ------
         OSError
-            What was written before could not be forced.
+            Earlier bytes could not be forced.
         """
         self._written += length
         is_busy = self._under_way is not None and not self._under_way.done()
@@ -254,13 +254,13 @@ class EarlySync:
         self._under_way = self._pool.submit(sync_data, fd)
 
     def wait(self) -> None:
-        """Wait until nothing is under way.
+        """Wait until no sync is running.
 
         Raises
         ------
         OSError
-            It failed. The system says so once: forcing the file again may succeed, and means
-            nothing then.
+            The sync failed. The system reports that once: another sync of the file may succeed
+            although bytes are lost.
         """
         self._written = 0
         under_way, self._under_way = self._under_way, None
@@ -268,7 +268,7 @@ class EarlySync:
             under_way.result()
 
     def close(self) -> None:
-        """End the thread; what failed meanwhile is nobody's any more."""
+        """End the thread, ignoring a failed sync."""
         with suppress(OSError):
             self.wait()
         self._pool.shutdown()

@@ -1,4 +1,4 @@
-"""What became of jobs whose commit did not end: compare their journals with the log."""
+"""Resolves jobs whose commit did not end, by comparing their journals with the log."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 def resolve_open_jobs(root: str, log: MappedFileQueue, steps: CrashPoints) -> list[Commit]:
-    """Finish or forget the jobs whose commit did not end; return those that are in the log.
+    """Finish or discard the jobs whose commit did not end; return those that are in the log.
 
-    To be called by whoever has the store's lock and `abort` in place, when recovery has found the
-    end of the log, has erased what lay after it, and given the queues what lies before: the log
-    needs no change then, only the ledger.
+    The caller holds the store's lock, has created ``abort``, and has completed recovery: it has
+    found the end of the log, erased the bytes after it, and dispatched the records before it. Then
+    only the ledger has to change, not the log.
     """
     committed = []
     for directory, commit in open_intents(StoreDirectory(root)).items():
@@ -53,14 +53,14 @@ def resolve_open_jobs(root: str, log: MappedFileQueue, steps: CrashPoints) -> li
 
 
 def finish(root: str, directory: str, commit: Commit, steps: CrashPoints) -> None:
-    """Note a job whose records are in the log and dispatched, and clear its staging away."""
+    """Record a job whose records are in the log and dispatched, and delete its staging files."""
     Ledger(root).record(commit, steps)
     steps.remove_file("intent done", os.path.join(directory, INTENT_FILE))
     clear_away(directory, steps)
 
 
 def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
-    """Delete what a job staged that needs it no more; where that fails, say so and leave it."""
+    """Delete the staging files of a job that needs them no more; only log a failure."""
     try:
         if steps is None:
             remove_job(directory)
@@ -71,15 +71,15 @@ def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
 
 
 def intent_is_open(directory: str) -> bool:
-    """Return whether a commit of this job began and did not end."""
+    """Return whether a commit of this job began but did not end."""
     return os.path.lexists(os.path.join(directory, INTENT_FILE))
 
 
 def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:
     """Return whether the records of a job are in the log.
 
-    Where retention has deleted its first record since, nothing tells it any more; then the job
-    counts as committed if the log has gone beyond it: rather lost than written twice.
+    If retention has deleted the job's first record since, there is no proof; then the job counts as
+    committed if the log reaches its end, as losing it is better than writing it twice.
     """
     if commit.end_offset > log.max_wrote_offset:
         return False
@@ -92,10 +92,10 @@ def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:
 
 
 def _force_again(log: MappedFileQueue, commit: Commit, steps: CrashPoints) -> None:
-    """Write a job's eight bytes again, and force them to the disk.
+    """Write a job's eight bytes again and force them to the disk.
 
-    Forcing them may be what failed before. Linux then takes the page for clean: it is read as it
-    was written, a second try forces nothing, and the job is gone when the page is.
+    The sync may have failed before. Linux then marks the page as clean: reads return the new bytes,
+    a second sync forces nothing, and the job is lost when the page is dropped from memory.
     """
     file = log.find(commit.start_offset)
     if file is None:
@@ -103,7 +103,7 @@ def _force_again(log: MappedFileQueue, commit: Commit, steps: CrashPoints) -> No
     at, data = commit.start_offset - file.file_from_offset, bytes.fromhex(commit.first_bytes)
     fd = open_to_write(file.path)
     try:
-        if os.pread(fd, len(data), at) == data:  # else retention or somebody's cut was there
+        if os.pread(fd, len(data), at) == data:  # else retention or a cut has removed them
             steps.write("eight bytes again", fd, at, memoryview(data))
             steps.sync("eight bytes again sync", fd)
     finally:
@@ -113,24 +113,24 @@ def _force_again(log: MappedFileQueue, commit: Commit, steps: CrashPoints) -> No
 def remove_staging(
     root: str, older_than_ms: int, clock: Callable[[], int]
 ) -> tuple[tuple[str, int], ...]:
-    """Delete what jobs staged and never committed; return the directories and their bytes.
+    """Delete staging files of jobs that were never committed; return directories and their bytes.
 
-    A job whose commit began is left alone: `resolve_open_jobs` decides about it. What no write made
-    is left alone, and nothing is deleted by way of a link.
+    Skips jobs whose commit began, which `resolve_open_jobs` handles, and anything that no write
+    created; never deletes through a link.
 
     Parameters
     ----------
     root
-        Of the store.
+        The store root.
     older_than_ms
-        Only jobs to which nothing was written for so long.
+        Only deletes jobs to which nothing was written for this long.
     clock
         Returns ms since the epoch.
 
     Raises
     ------
     StoreError
-        The staging directory is a link, or a directory cannot be deleted; all others are.
+        The staging directory is a link, or a directory cannot be deleted; the others are deleted.
     """
     root = local_path(root)
     check_staging(root)
@@ -150,13 +150,13 @@ def remove_staging(
 
 
 def _remove_abandoned(directory: str, written_before_ms: int) -> int | None:
-    """Delete a job and return its bytes; None where it is too young, or its commit began."""
+    """Delete a job and return its bytes; None if it is too young or its commit began."""
     try:
         newest, total = _newest_and_bytes(directory)
         if newest > written_before_ms or read_intent(directory) is not None:
             return None
         remove_job(directory)
-    except FileNotFoundError:  # its own job was faster
+    except FileNotFoundError:  # the job itself was faster
         return None
     except OSError as err:
         raise write_error(err, directory) from err

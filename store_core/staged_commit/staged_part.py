@@ -1,8 +1,8 @@
-"""Records that a task staged: final but for queue offset, physical offset and store time.
+"""Records that a task staged: final except for queue offset, physical offset and store time.
 
-``<name>.00000.records``, ``<name>.00001.records``, … hold the records back to back (see
-`staged_records`). ``<name>.rows`` is an Arrow stream with a row for each of them: what the commit
-must know, so that it looks into none.
+``<name>.00000.records``, ``<name>.00001.records``, … contain the records back to back (see
+`staged_records`). ``<name>.rows`` is an Arrow stream with one row per record, with everything the
+commit needs to know, so that it decodes no record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ROWS_SUFFIX = ".rows"
 RELATIVE_TO_STORE_TIME = 1 << 60
-"""A tags code from here on is a time of delivery: so many ms behind the store time."""
+"""A tags code from here on is a delivery time: the excess is ms after the store time."""
 OTHER_BYTES = (
     "the file system gives back other bytes than it was given. Nothing was appended; look at its "
     "log, and run the write again"
@@ -39,21 +39,21 @@ _READ_BYTES = 4 << 20  # whole words
 
 
 def rows_schema() -> Schema:
-    """Return what a part tells of each of its records."""
+    """Return the columns that a part has for each of its records."""
     return pa.schema(
         [
             ("size", pa.int32()),  # bytes of the record
             ("queue", pa.int32()),  # number of the queue in StagedPart.queues
-            ("rank", pa.int32()),  # messages of the part before it in its queue
-            ("store_timestamp_at", pa.int16()),  # byte of the record where the store time lies
+            ("rank", pa.int32()),  # number of the part's earlier messages in the same queue
+            ("store_timestamp_at", pa.int16()),  # position of the store time in the record
             ("tags_code", pa.int64()),  # of the queue's unit; see RELATIVE_TO_STORE_TIME
-            ("key_hashes", pa.list_(pa.int32())),  # of the index's entries, in their order
+            ("key_hashes", pa.list_(pa.int32())),  # of the index entries, in order
         ]
     )
 
 
 class StagedChunk(NamedTuple):
-    """Whole records that are read at once."""
+    """Whole records that are read in one piece."""
 
     file: int
     messages: int
@@ -62,7 +62,7 @@ class StagedChunk(NamedTuple):
 
 
 class QueueCount(NamedTuple):
-    """A queue, and how many messages of a part go to it."""
+    """A queue, and the number of a part's messages for it."""
 
     topic: str
     queue_id: int
@@ -71,14 +71,14 @@ class QueueCount(NamedTuple):
 
 @dataclass(frozen=True)
 class StagedPart:
-    """What one task staged. Plain values only, so that it can be pickled.
+    """The files that one task staged. Plain values only, so that it can be pickled.
 
     Attributes
     ----------
     directory, name
-        Where the files are, and how their names begin; empty when there are none.
+        The files' directory, and the prefix of their names; empty if there are none.
     property_crc
-        Records end with ``__CRC32#``.
+        Whether records end with ``__CRC32#``.
     """
 
     partition_id: int
@@ -102,7 +102,7 @@ class StagedPart:
         return sum(chunk.bytes for chunk in self.chunks)
 
     def records_path(self, file: int) -> str:
-        """Return the path of one of the files of records."""
+        """Return the path of a file of records."""
         return records_path(self.directory, self.name, file)
 
     @property
@@ -112,12 +112,12 @@ class StagedPart:
 
 
 def records_path(directory: str, name: str, file: int) -> str:
-    """Return the path of one of the files of records of a part."""
+    """Return the path of a part's file of records."""
     return os.path.join(directory, f"{name}.{file:05d}.records")
 
 
 class StagedBlock(NamedTuple):
-    """Some records of a part, a number a row."""
+    """Some records of a part, in columns."""
 
     sizes: Int32s
     queue: Int32s
@@ -125,13 +125,13 @@ class StagedBlock(NamedTuple):
     store_timestamp_at: npt.NDArray[np.int16]
     tags_code: Int64s
     key_count: Int64s
-    """Entries of the index."""
+    """Number of index entries."""
     key_hash: Int32s
-    """Of all rows, one after the other; empty in a `part`."""
+    """Concatenated hashes of all rows; empty in a `part`."""
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all its records."""
+        """Bytes of all records."""
         return int(self.sizes.sum(dtype=np.int64))
 
     def part(self, first: int, stop: int) -> StagedBlock:
@@ -154,7 +154,7 @@ def read_blocks(part: StagedPart) -> Iterator[StagedBlock]:
     Raises
     ------
     StoreFormatError
-        The rows cannot be read, or contradict the part: the files are not those of the part.
+        The rows cannot be read, or contradict the part, so the files are not the part's.
     """
     if part.messages == 0:
         return
@@ -205,18 +205,18 @@ def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:
 
 
 def check_staged_files(part: StagedPart) -> None:
-    """Raise where the files of a part are not there, not whole, or the rows not those staged.
+    """Raise if files of a part are missing or not whole, or the rows are not as staged.
 
-    Whoever reads the records checks them.
+    `StagedRecordsReader` checks the records.
 
     Raises
     ------
     StoreWriteError
-        They are not there or not whole; the text says where they were staged.
+        Files are missing or not whole; the text says where they were staged.
     StoreFormatError
         The rows are not those that were staged.
     StoreReadError
-        They cannot be read.
+        The rows cannot be read.
     """
     for path, length in _expected_files(part).items():
         try:
@@ -238,7 +238,7 @@ def check_staged_files(part: StagedPart) -> None:
 
 
 def _expected_files(part: StagedPart) -> dict[str, int]:
-    """Return the length of each file by its path."""
+    """Return the length of each file, by path."""
     if part.messages == 0:
         return {}
     expected = {part.rows_path: part.rows_bytes}
@@ -248,9 +248,9 @@ def _expected_files(part: StagedPart) -> dict[str, int]:
     return expected
 
 
-# It is the sum of the bytes as 64-bit little-endian numbers, modulo 2**64, the last one filled up
-# with zeros. It takes a tenth of the time of a CRC, or less, and shows what a disk or a network
-# file system can do to a file between two processes: pages that are zeros, or of another time.
+# The checksum is the sum of the bytes as 64-bit little-endian numbers, modulo 2**64, the last one
+# padded with zeros. It takes at most a tenth of a CRC's time, and detects what a disk or a network
+# file system can do to a file between two processes: pages that are zeros, or out of date.
 def checksum(data: npt.NDArray[np.uint8]) -> int:
     """Return the checksum of bytes."""
     whole = len(data) - len(data) % _WORD_BYTES
@@ -264,7 +264,7 @@ def file_checksum(path: str) -> int:
     Raises
     ------
     OSError
-        It cannot be read.
+        The file cannot be read.
     """
     total = 0
     with os.fdopen(open_to_read(path), "rb") as file:

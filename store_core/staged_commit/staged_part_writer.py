@@ -47,7 +47,7 @@ _DEVICE_FIELD = 2
 
 
 class StagedFiles(NamedTuple):
-    """What the files of a part hold; see `StagedPart` for the attributes."""
+    """The content of a part's files; see `StagedPart` for the attributes."""
 
     rows_bytes: int = 0
     rows_checksum: int = 0
@@ -68,7 +68,7 @@ class StagedPartWriter:
     Raises
     ------
     StoreWriteError
-        A file cannot be made or written.
+        A file cannot be created or written.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class StagedPartWriter:
         self._held: list[Any] = []
         try:
             make_directory(directory)
-            # Who commits sees what is in memory here, and is gone when that is.
+            # A committer on this machine sees the files in memory, and is lost along with them.
             self._is_forced = not is_on_this_machine(directory)
             self._records = StagedRecordsWriter(directory, name, is_forced=self._is_forced)
             self._sink = pa.OSFile(os.fsencode(self._rows_path), "wb")
@@ -100,7 +100,7 @@ class StagedPartWriter:
         queue_id: Int32s,
         known_properties: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write a block.
+        """Write a block of records.
 
         Raises
         ------
@@ -129,12 +129,12 @@ class StagedPartWriter:
                 self._write_rows()
 
     def finish(self) -> StagedFiles:
-        """End the files; what another machine may read is on the disk then, with its names.
+        """Complete the files; those that another machine may read are forced, with their names.
 
         Raises
         ------
         StoreWriteError
-            They cannot be written or forced.
+            The files cannot be written or forced.
         """
         with write_errors(self._rows_path):
             self._write_rows()
@@ -157,12 +157,12 @@ class StagedPartWriter:
         )
 
     def close(self) -> None:
-        """Close the files; what is in them counts only after `finish`."""
+        """Close the files; their content is valid only after `finish`."""
         self._sink.close()
         self._records.close()
 
     def _write_rows(self) -> None:
-        """Write rows as one batch: a commit visits slots and queues once for all of its rows."""
+        """Write rows as one batch, as a commit visits slots and queues once per batch."""
         held, self._held = self._held, []
         if held:
             table = pa.Table.from_batches(held).combine_chunks()
@@ -172,9 +172,9 @@ class StagedPartWriter:
     def _dispatch_columns(
         self, records: EncodedRecords, columns: MessageColumns
     ) -> tuple[Int64s, Any]:
-        """Return what queues and index will need of each record, so that a commit decodes none.
+        """Return what queues and index need of each record, so that a commit decodes none.
 
-        The same code works it out as for records that are in a log.
+        It is the same code as for records that are in a log.
         """
         starts = records.starts
         requests = self._decoder.decode_columns(columns)
@@ -189,7 +189,7 @@ class StagedPartWriter:
     def _number(
         self, topics: Sequence[str], topic_code: Int32s, queue_id: Int32s
     ) -> tuple[Int32s, Int32s]:
-        """Return the number of each row's queue and its rank in it, over the whole part."""
+        """Return each row's queue number and its rank in the queue, over the whole part."""
         key = topic_code.astype(np.int64) << 32 | queue_id.view(np.uint32)
         encoded = pa.array(key).dictionary_encode()
         local: Int32s = encoded.indices.to_numpy()
@@ -209,7 +209,7 @@ class StagedPartWriter:
 
 
 def _decoded(records: EncodedRecords) -> MessageColumns:
-    """Return the columns of records, read from them."""
+    """Return the columns of records, decoded from them."""
     starts = records.starts
     records.patch(np.zeros_like(starts), starts, RELATIVE_TO_STORE_TIME)
     return MessageColumns(RecordFrames(records.block, 0, starts))
@@ -222,7 +222,7 @@ def _known(
     queue_id: Int32s,
     properties: Mapping[str, Any],
 ) -> MessageColumns:
-    """Return the same columns of records of which all is known that a dispatch asks for."""
+    """Return the columns of records without decoding, from known fields and properties."""
     count = len(records)
     fields: dict[str, npt.NDArray[Any]] = {
         "commit_log_offset": records.starts,
@@ -241,10 +241,10 @@ def _known(
 
 
 def is_on_this_machine(path: str) -> bool:
-    """Return whether a path is on a file system that is of this machine alone, as far as is known.
+    """Return whether a path is on a file system that is known to be local to this machine.
 
-    Whoever else sees what is written there sees it in the memory of the same kernel, and loses it
-    only when it stops, too.
+    Other processes read such files from the same kernel's memory, which is lost only when the
+    machine stops, and those processes with it.
     """
     try:
         device = os.stat(path).st_dev
@@ -262,5 +262,5 @@ def _device(line: str) -> int:
 
 
 def _kind(line: str) -> str:
-    """Return the file system's name, which follows a lonely ``-``."""
+    """Return the file system's name, which follows a ``-`` on its own."""
     return line.partition(" - ")[2].split()[0]

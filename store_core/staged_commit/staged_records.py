@@ -1,7 +1,7 @@
-"""The files that the records of a part lie in: written by a task, read and deleted by the commit.
+"""A part's files of records: a task writes them, the commit reads and deletes them.
 
-Files of bounded length can be deleted one by one while they are read, so that a commit needs no
-more room, on the disk and in memory, than the job has already.
+Files are of bounded length, so a commit can delete them one by one while it reads, and needs no
+more space, on the disk and in memory, than the job already takes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
 
-CHUNK_BYTES = 4 << 20  # what is patched and written at once stays in a cache
+CHUNK_BYTES = 4 << 20  # bytes patched and written in one piece stay in a cache
 FILE_BYTES = 32 << 20
 
 
 class StagedRecordsWriter:
-    """Writes the records of a part, file after file."""
+    """Writes the records of a part, one file after the other."""
 
     def __init__(self, directory: str, name: str, *, is_forced: bool) -> None:
         self._directory, self._name = directory, name
@@ -52,7 +52,7 @@ class StagedRecordsWriter:
         Parameters
         ----------
         block, sizes
-            Records back to back, and the bytes of each.
+            Records back to back, and the length of each in bytes.
 
         Raises
         ------
@@ -66,12 +66,12 @@ class StagedRecordsWriter:
             raise self._error(err) from err
 
     def finish(self) -> tuple[StagedChunk, ...]:
-        """Close the files, and return what they hold.
+        """Close the files, and return their chunks.
 
         Raises
         ------
         StoreWriteError
-            They cannot be forced to the disk.
+            The files cannot be forced to the disk.
         """
         try:
             self._end_file()
@@ -81,7 +81,7 @@ class StagedRecordsWriter:
         return tuple(self._chunks)
 
     def close(self) -> None:
-        """Close what is open; what was written counts only after `finish`."""
+        """Close the open file; written records are valid only after `finish`."""
         with suppress(OSError):
             self._wait()
         self._pool.shutdown()
@@ -100,7 +100,7 @@ class StagedRecordsWriter:
         self._chunks.append(StagedChunk(self._number, messages, len(data), checksum(data)))
 
     def _end_file(self) -> None:
-        """Close the file; where it is to be forced, that is done while the next one is written."""
+        """Close the file; if it has to be forced, that happens while the next one is written."""
         if self._file is None:
             return
         if self._is_forced:
@@ -126,7 +126,7 @@ def _force_and_close(file: Any) -> None:
 
 
 def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield ``(first, stop, begin, end)`` of rows and bytes, of chunks of bounded length."""
+    """Yield ``(first, stop, begin, end)``, rows and bytes, of chunks of bounded length."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first = begin = 0
     while first < len(ends):
@@ -137,7 +137,7 @@ def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
 
 
 class StagedRecordsReader(Closing):
-    """Reads the records of a part once, chunk by chunk, into two buffers in turn."""
+    """Reads the records of a part once, chunk by chunk, alternating between two buffers."""
 
     def __init__(self, part: StagedPart, *, keep: bool) -> None:
         self._part, self._keep = part, keep
@@ -145,17 +145,17 @@ class StagedRecordsReader(Closing):
         self._fd, self._number, self._at = -1, -1, 0
 
     def close(self) -> None:
-        """Close the file that is read."""
+        """Close the open file."""
         if self._fd >= 0:
             os.close(self._fd)
 
     def read(self, chunk: StagedChunk) -> Bytes:
-        """Return the bytes of the next chunk; they are valid until the second next is read.
+        """Return the bytes of the next chunk; they are valid until the one after next is read.
 
         Raises
         ------
         StoreReadError, StoreFormatError
-            They cannot be read, or are not what the task wrote.
+            The bytes cannot be read, or are not those the task wrote.
         """
         self._buffers.reverse()
         if len(self._buffers[0]) < chunk.bytes:
@@ -178,13 +178,13 @@ class StagedRecordsReader(Closing):
         return data
 
     def end(self) -> None:
-        """Close the last file, all of which was read."""
+        """Close a file that was read to its end, and delete it unless files are to be kept."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
         os.close(fd)
         if not self._keep:
-            with suppress(OSError):  # it goes with the job's directory, then
+            with suppress(OSError):  # it is deleted with the job's directory then
                 os.unlink(self._part.records_path(self._number))
 
     def _open(self, number: int) -> None:
@@ -194,9 +194,9 @@ class StagedRecordsReader(Closing):
 
 
 def _read(fd: int, at: int, view: memoryview) -> int:
-    """Fill a view from a position of a file on; return how many bytes there were.
+    """Fill a view from a position of a file on; return how many bytes were read.
 
-    File systems of a network or of a program may answer with fewer bytes at a time.
+    Network and user-space file systems may return fewer bytes than requested at a time.
     """
     done = 0
     while done < len(view) and (piece := os.preadv(fd, [view[done:]], at + done)):
@@ -205,9 +205,9 @@ def _read(fd: int, at: int, view: memoryview) -> int:
 
 
 # Source: RocketMQ ``DefaultAppendMessageCallback.doAppend`` (release 5.3.3): a record never spans
-# segments, and eight bytes at least are left behind it.
+# segments, and at least eight bytes are left after it.
 class Run(NamedTuple):
-    """Rows ``[first, stop)`` lie back to back from ``commit_log_offset`` on, in one segment."""
+    """Rows ``[first, stop)``, back to back from ``commit_log_offset`` on, in one segment."""
 
     first: int
     stop: int
@@ -217,14 +217,14 @@ class Run(NamedTuple):
 def place(
     sizes: npt.NDArray[np.integer], position: int, segment_bytes: int
 ) -> tuple[list[Run], int]:
-    """Return where records go that are appended at a position, and the position after them.
+    """Return the runs of records appended at a position, and the position after them.
 
-    Where a run does not begin at the end of the one before, a blank record closes the segment.
+    If a run does not begin at the end of the previous one, a blank record closes the segment.
 
     Raises
     ------
     ValueError
-        A record fits no segment.
+        A record is too large for a segment.
     """
     ends = np.cumsum(sizes, dtype=np.int64)
     runs: list[Run] = []

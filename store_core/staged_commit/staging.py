@@ -1,7 +1,7 @@
-"""The directories that jobs stage in: which there are, and how one is taken away.
+"""The directories that jobs stage in: listing and deleting them, and their journals.
 
-Only what a write made is ever deleted: a directory that a job names, with no other files in it
-than a job makes, reached without following a link.
+Only directories that a write created are ever deleted: they have a job's name, contain no files
+other than a job's, and are reached without following a link.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STAGING_DIRECTORY = "_staging"
 INTENT_FILE = "intent.json"
 _JOB = re.compile(r"[0-9a-f]{32}")
-_JOB_FILE = re.compile(  # files of records had no number once
+_JOB_FILE = re.compile(  # earlier releases gave files of records no number
     r"part-[0-9]{6,}-[0-9a-f]{32}(?:(?:\.[0-9]{5,})?\.records|\.rows)|intent\.json(?:\.tmp)?"
 )
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,12 +47,12 @@ Hook = Callable[[str], None]
 
 
 def make_staging(root: str) -> str:
-    """Return the directory below which jobs stage; made where it is missing.
+    """Return the directory below which jobs stage; create it if it is missing.
 
     Raises
     ------
     StoreWriteError
-        It is a link or a file, or cannot be made.
+        The path is a link or a file, or the directory cannot be created.
     """
     path = os.path.join(root, STAGING_DIRECTORY)
     check_staging(root)
@@ -64,7 +64,7 @@ def make_staging(root: str) -> str:
 
 
 def check_staging(root: str) -> None:
-    """Raise StoreWriteError where a link or a file is in the place of the staging directory."""
+    """Raise StoreWriteError if the staging directory is a link or a file."""
     path = os.path.join(root, STAGING_DIRECTORY)
     if os.path.islink(path):
         raise StoreWriteError(
@@ -77,14 +77,14 @@ def check_staging(root: str) -> None:
 
 
 def job_directories(store: StoreDirectory) -> list[str]:
-    """Return the directories of the jobs that were staged below a store root.
+    """Return the directories of the jobs staged below a store root.
 
-    Links are none, and nothing below a link is; what has another name than a job is not looked at.
+    Skips links, everything below a link, and names that are not a job's.
 
     Raises
     ------
     StoreReadError
-        A directory may be there, but cannot be looked at.
+        A directory may exist, but cannot be checked.
     """
     staging = store.resolve(STAGING_DIRECTORY)
     if store.is_local and not _is_directory(staging):
@@ -104,26 +104,27 @@ def staged_files(directory: str) -> dict[str, os.stat_result]:
     Raises
     ------
     StoreWriteError
-        Something lies there that no write made, or a link is in the place of the directory.
+        The directory contains something that no write made.
     OSError
-        It is gone, or cannot be read.
+        The directory is gone, is a link, or cannot be read.
     """
     with _opened(directory) as (_, job):
         return _files(job, directory)
 
 
 def remove_job(directory: str) -> None:
-    """Delete the directory of a job with all that it staged; one that is gone is no error.
+    """Delete the directory of a job with all staged files; a missing directory is no error.
 
     Raises
     ------
     StoreWriteError
-        It cannot be deleted, or holds something that no write made; then nothing was deleted.
+        The directory cannot be deleted, or contains something that no write made; in the latter
+        case nothing is deleted.
     """
     try:
         with _opened(directory) as (staging, job):
             for name in _files(job, directory):
-                with suppress(FileNotFoundError):  # somebody else is at it, too
+                with suppress(FileNotFoundError):  # another process is deleting it too
                     os.unlink(name, dir_fd=job)
             os.rmdir(os.path.basename(directory), dir_fd=staging)
     except FileNotFoundError:
@@ -161,7 +162,7 @@ def _files(job: int, directory: str) -> dict[str, os.stat_result]:
 
 
 def _is_directory(path: str) -> bool:
-    """Return whether it is one; StoreReadError where nobody can tell: jobs must not be missed."""
+    """Return whether a path is a directory; StoreReadError if unknown, lest a job be missed."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -172,7 +173,7 @@ def _is_directory(path: str) -> bool:
 
 @dataclass(frozen=True)
 class JobQueueRange:
-    """Messages ``[first_queue_offset, first_queue_offset + messages)`` of a queue."""
+    """The ``messages`` messages of a queue from ``first_queue_offset`` on."""
 
     topic: str
     queue_id: int
@@ -187,16 +188,16 @@ class Commit:
     Attributes
     ----------
     application, version
-        What it is committed once by; None without.
+        Identify the job, so that it is committed only once; None without.
     start_offset, end_offset
-        Its bytes in the log, blank records included.
+        The job's range in the log, blank records included.
     first_bytes
-        The eight bytes at the start, which make it visible; hex.
+        The eight bytes at the start, which make the job visible, as hex.
     proof_offset, proof_bytes, proof_crc
-        The job's first record: where it lies, its length and CRC-32. Eight bytes alone could be
-        those of another message that was appended in its place.
+        Offset, length and CRC-32 of the job's first record. Eight bytes alone could be those of
+        another message appended in its place.
     store_timestamp
-        Of all its records, ms.
+        Store time of all its records, ms.
     """
 
     job: str
@@ -221,7 +222,7 @@ def commit_to_json(commit: Commit) -> dict[str, Any]:
 
 
 def commit_from_json(values: Any, path: str) -> Commit:
-    """Return the commit of plain values; StoreFormatError where they are none."""
+    """Return the commit of plain values; raise StoreFormatError if they are not one."""
     _check_fields(values, _COMMIT_FIELDS, "a commit", path)
     for queue in values["queues"]:
         _check_fields(queue, _QUEUE_FIELDS, "a queue of a commit", path)
@@ -230,7 +231,7 @@ def commit_from_json(values: Any, path: str) -> Commit:
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a value of JSON is a whole number from 0 to the greatest of 64 bits."""
+    """Return whether a JSON value is a whole number from 0 to ``2**63 - 1``."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
@@ -271,7 +272,7 @@ _COMMIT_FIELDS: dict[str, Callable[[Any], bool]] = {
 def _check_fields(
     values: Any, fields: Mapping[str, Callable[[Any], bool]], what: str, path: str
 ) -> None:
-    """Raise StoreFormatError unless values are an object of just these fields, each as it is."""
+    """Raise StoreFormatError unless values are an object of exactly these fields, all valid."""
     if not isinstance(values, dict) or values.keys() != fields.keys():
         raise StoreFormatError(
             f"not what a commit writes: {what} is an object of {', '.join(fields)}", path
@@ -283,23 +284,23 @@ def _check_fields(
 
 
 def write_intent(directory: str, commit: Commit, steps: CrashPoints) -> None:
-    """Put the journal into the job's directory, forced to the disk."""
+    """Write the journal to the job's directory and force it to the disk."""
     data = json.dumps({"format": _FORMAT, **commit_to_json(commit)}, indent=1).encode()
     steps.replace_file("intent", os.path.join(directory, INTENT_FILE), data)
 
 
 def read_intent(path: str, directory: StoreDirectory | None = None) -> Commit | None:
-    """Return the open intent of a job; None when it has none.
+    """Return the open intent of a job; None if it has none.
 
     Parameters
     ----------
     directory
-        The store, which may be remote; None: a local one.
+        The store, which may be remote; optional, a local one by default.
 
     Raises
     ------
     StoreFormatError, StoreReadError
-        There is one, but it cannot be understood or read.
+        There is an intent, but it cannot be understood or read.
     """
     store = directory or StoreDirectory(path)
     name = path.rstrip("/") + "/" + INTENT_FILE
@@ -312,7 +313,7 @@ def read_intent(path: str, directory: StoreDirectory | None = None) -> Commit | 
 
 
 def read_json(path: str, store: StoreDirectory) -> dict[str, Any] | None:
-    """Return the object in a file of ours; None where the file is missing."""
+    """Return the object in a JSON file of this module; None if the file is missing."""
     try:
         data = store.read_bytes(path)
     except StoreReadError:
@@ -331,13 +332,13 @@ def read_json(path: str, store: StoreDirectory) -> dict[str, Any] | None:
 
 
 def open_intents(store: StoreDirectory) -> dict[str, Commit]:
-    """Return the journals of commits that did not end, by directory of the job."""
+    """Return the journals of commits that did not end, by the job's directory."""
     found = {path: read_intent(path, store) for path in job_directories(store)}
     return {path: commit for path, commit in found.items() if commit is not None}
 
 
 def no_hook(name: str) -> None:
-    """Let a step pass."""
+    """Do nothing."""
 
 
 class CrashPoints:
@@ -346,7 +347,7 @@ class CrashPoints:
     Parameters
     ----------
     hook
-        Gets ``before <name>`` and ``after <name>``; whatever it raises goes up.
+        Gets ``before <name>`` and ``after <name>``; its exceptions propagate.
     """
 
     def __init__(self, hook: Hook = no_hook, *, sync: bool = True) -> None:
@@ -374,12 +375,12 @@ class CrashPoints:
             self.run(name, flush_directory, path)
 
     def replace_file(self, name: str, path: str, data: bytes) -> None:
-        """Put a small file in place, whole or not at all; a link there is replaced, not followed.
+        """Write a small file, whole or not at all; a link there is replaced, not followed.
 
         Raises
         ------
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         """
         temporary = path + ".tmp"
         try:
@@ -400,7 +401,7 @@ class CrashPoints:
         Raises
         ------
         StoreWriteError
-            It cannot be deleted.
+            The file cannot be deleted.
         """
         try:
             self.run(name, os.unlink, path)
@@ -410,19 +411,19 @@ class CrashPoints:
 
 
 def uncommitted_offset(store: StoreDirectory, log: ReadableLog) -> int | None:
-    """Return where the log ends because a job got no further than its eight bytes; None: nowhere.
+    """Return the log's end if a job did not get past its eight bytes; None if there is no such job.
 
-    Readable records may lie after, of that job: they are no part of the log. Whoever opens the
-    store to write erases them before recovery, which would take them for records after damage.
+    Readable records of that job may follow, but they are not part of the log. The next writer to
+    open the store erases them before recovery, which would take them for records after damage.
     """
     offsets = [c.start_offset for c in open_intents(store).values() if is_unfinished(log, c)]
     return min(offsets, default=None)
 
 
 def is_unfinished(log: ReadableLog, commit: Commit) -> bool:
-    """Return whether the job's eight bytes are missing, or torn, and nothing came in its place.
+    """Return whether the job's eight bytes are missing or torn, with nothing else in their place.
 
-    Another record there, or one that was damaged since, is none of ours.
+    Another record there, or one damaged since, is not the job's.
     """
     segment = log.segments.find(commit.start_offset)
     if segment is None:
