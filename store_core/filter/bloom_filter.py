@@ -1,4 +1,4 @@
-"""Bloom filter of consumers: which bits of a message's bitmap say that a consumer wants it.
+"""Bloom filter of consumers: the bits of a message's bitmap that show which consumers want it.
 
 Source: RocketMQ ``BloomFilter``, ``BitsArray``, ``ConsumerFilterManager`` (release 5.3.3).
 """
@@ -21,15 +21,14 @@ _BLOCK = 16
 
 
 class BloomFilter:
-    """Bit positions of consumers in a bitmap; a message has the bits of all that want it.
+    """Bit positions of consumers in a bitmap; a message's bitmap has the bits of all that want it.
 
     Parameters
     ----------
     error_rate
-        Percent of messages that pass though the consumer does not want them
-        (``maxErrorRateOfBloomFilter``), 1 to 99.
+        Percentage of unwanted messages that pass (``maxErrorRateOfBloomFilter``), 1 to 99.
     consumers
-        How many consumers are expected (``expectConsumerNumUseFilter``), at least 1.
+        Expected number of consumers (``expectConsumerNumUseFilter``), at least 1.
 
     Attributes
     ----------
@@ -45,8 +44,8 @@ class BloomFilter:
         self.bits = -(-math.ceil(least) // _BYTE_BITS) * _BYTE_BITS
 
     def positions(self, group: str, topic: str) -> tuple[int, ...]:
-        """Return the bits of a consumer group of a topic; two of them may be equal."""
-        # Two halves of one hash make all others: for h1 = 5, h2 = 7 they are 12, 19, 26, each
+        """Return the bits of a consumer group of a topic; some may be equal."""
+        # All hashes derive from the two halves of one: for h1 = 5, h2 = 7 they are 12, 19, 26, each
         # wrapped to 32 bits (a negative one is inverted), then taken modulo the bits.
         code = murmur3_64(f"{group}#{topic}".encode("utf-8", "replace"))
         first, second = code & _WORD, code >> 32 & _WORD
@@ -54,9 +53,9 @@ class BloomFilter:
         return tuple((s ^ _WORD if s & _SIGN_BIT else s) % self.bits for s in sums)
 
     def fits(self, bit_count: int, positions: tuple[int, ...]) -> bool:
-        """Return whether stored positions are those of such a filter (``BloomFilter.isValid``).
+        """Return whether stored positions are valid for this filter (``BloomFilter.isValid``).
 
-        Positions outside of the bitmap, which RocketMQ lets pass, do not fit.
+        Positions outside the bitmap, which RocketMQ accepts, are not.
         """
         return (
             bit_count == self.bits
@@ -73,7 +72,7 @@ class BloomFilter:
 
 
 # Source: Guava ``Hashing.murmur3_128().hashString(text, UTF_8).asLong()``, which RocketMQ's
-# ``BloomFilter.calcBitPositions`` takes (release 5.3.3).
+# ``BloomFilter.calcBitPositions`` uses (release 5.3.3).
 def murmur3_64(data: bytes) -> int:
     """Return the first eight bytes of the hash, read as an unsigned little-endian number."""
     h1 = h2 = 0

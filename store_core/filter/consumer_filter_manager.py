@@ -1,4 +1,4 @@
-"""Filters of consumer groups that a store knows, so that bitmaps of messages are of them.
+"""The filters of consumer groups that a store knows, which filter bitmaps are made from.
 
 Source: RocketMQ ``ConsumerFilterManager`` (release 5.3.3).
 """
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ALIVE_MS = 30_000
+"""When the file is loaded, consumers alive when it was written count as dead for this long."""
 _MOST_REFUSED = 1000
-"""Consumers that were alive when the file was written are dead for so long when it is loaded."""
 CLEAN_TIME_SPAN_MS = 24 * 3600 * 1000
 
 
 class RegisteredFilter(NamedTuple):
-    """A consumer group's filter, ready to be used.
+    """A consumer group's filter, ready for use.
 
     Attributes
     ----------
     compiled
-        None: the expression does not parse, nothing is filtered by it.
+        None if the expression is not valid SQL92; then it filters nothing.
     """
 
     data: ConsumerFilterData
@@ -75,10 +75,10 @@ class ConsumerFilterManager:
         self._refused: dict[tuple[str, str, str], None] = {}
 
     def load(self, filters: Iterable[ConsumerFilterData]) -> bool:
-        """Take what a file says; return False, and take nothing, where its bits are others'.
+        """Replace the filters by a file's; return False, and change nothing, if bits do not fit.
 
-        Nobody is connected yet: who was alive counts as dead since 30 s ago, or since the filter
-        is known if that is later.
+        As no consumer is connected yet, groups that were alive count as dead since 30 s ago, or
+        since the filter was registered if that is later.
         """
         now = self._clock()
         found: dict[str, dict[str, RegisteredFilter]] = {}
@@ -103,16 +103,16 @@ class ConsumerFilterManager:
     def register(
         self, topic: str, group: str, expression: str, *, client_version: int | None = None
     ) -> bool:
-        """Make the SQL92 filter of a group of a topic known; return whether it is taken.
+        """Register the SQL92 filter of a group for a topic; return whether it is accepted.
 
-        A subscription that is not newer than the known one changes nothing, but for one of the
-        same version, which brings the group back to life. An expression that does not parse is
-        not taken, and the known one of the group goes.
+        A subscription that is not newer than the known one changes nothing, except that one of the
+        same version revives a dead group. An expression that does not parse is refused, and the
+        group's known filter is removed.
 
         Parameters
         ----------
         client_version
-            The version of the subscription, larger for later ones; None: the time.
+            The version of the subscription, larger for later ones; the current time if None.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class ConsumerFilterManager:
             now = self._clock()
             version = now if client_version is None else client_version
             known, refused = self.get(topic, group), (topic, group, expression)
-            if known is None and refused in self._refused:  # said again with each heartbeat
+            if known is None and refused in self._refused:  # repeated with each heartbeat
                 return False
             if known is not None and version <= known.data.client_version:
                 if version < known.data.client_version or not known.data.is_dead:
@@ -153,13 +153,13 @@ class ConsumerFilterManager:
             return True
 
     def _refuse(self, subscription: tuple[str, str, str]) -> None:
-        """Remember a filter that does not parse; the oldest of many is forgotten."""
+        """Remember a filter that does not parse; drop the oldest if there are too many."""
         if len(self._refused) >= _MOST_REFUSED:
             self._refused.pop(next(iter(self._refused)))
         self._refused[subscription] = None
 
     def unregister(self, group: str, *, kept_topics: Collection[str] = ()) -> None:
-        """Note that no consumer of a group is there any more; its filters stay for a day.
+        """Note that a group has no connected consumer any more; its filters stay for a day.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class ConsumerFilterManager:
 
     @contextmanager
     def saved_together(self) -> Iterator[None]:
-        """Save what a block changes once, at its end; other threads change nothing meanwhile.
+        """Save the changes of a block once, at its end; other threads cannot change anything then.
 
         Raises
         ------
@@ -193,14 +193,14 @@ class ConsumerFilterManager:
                     self._changed()
 
     def get(self, topic: str, group: str) -> RegisteredFilter | None:
-        """Return the filter of a group of a topic; None: it has none."""
+        """Return the filter of a group for a topic; None if it has none."""
         return self._by_topic.get(topic, {}).get(group)
 
     def of_topic(self, topic: str) -> tuple[RegisteredFilter, ...]:
-        """Return the filters of which bitmaps speak, those of dead groups too.
+        """Return the filters that a topic's bitmaps cover, including those of dead groups.
 
-        While a change is being saved, a group has the filter of before as well: a bitmap has its
-        bits where either is true, so whichever a crash leaves in the file, none lacks them.
+        While a change is being saved, a group also has its previous filter: a bitmap gets the
+        group's bits if either is true, so none lacks them, whichever a crash leaves in the file.
         """
         current, saved = self._by_topic.get(topic, {}), self._saved.get(topic, {})
         before = (
@@ -211,7 +211,7 @@ class ConsumerFilterManager:
         return (*current.values(), *before)
 
     def all(self) -> tuple[ConsumerFilterData, ...]:
-        """Return what is to be kept; filters of groups that are dead for too long go first."""
+        """Return all filters, after removing those of groups that have been dead for too long."""
         oldest = self._clock() - self._clean_time_span_ms
         with self._changing:
             for groups in tuple(self._by_topic.values()):
@@ -231,7 +231,7 @@ class ConsumerFilterManager:
     def _put(self, entry: RegisteredFilter, **changes: Any) -> None:
         data = replace(entry.data, **changes)
         groups = self._by_topic.get(data.topic, {})
-        # Made anew: dispatch goes through those of before meanwhile.
+        # A new dictionary, as dispatch may be iterating over the old one.
         self._by_topic[data.topic] = {**groups, data.consumer_group: entry._replace(data=data)}
         self._changed()
 
@@ -264,14 +264,14 @@ def open_consumer_filters(
     clock: Callable[[], int],
     on_change: OnChange | None = None,
 ) -> ConsumerFilterManager:
-    """Return the filters that ``config/consumerFilter.json`` of a store names.
+    """Return the filters in ``config/consumerFilter.json`` of a store.
 
     Raises
     ------
     StoreFormatError
         The file is not what a broker writes.
     StoreReadError
-        It may not be read.
+        The file cannot be read.
     """
     bloom = BloomFilter(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter

@@ -1,4 +1,4 @@
-"""Filter bitmaps of many messages at once: which consumers want each of them.
+"""Filter bitmaps of many messages in one call: which consumers want each message.
 
 Source: RocketMQ ``CommitLogDispatcherCalcBitMap`` (release 5.3.3).
 """
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class FilterBitmaps:
-    """Calculates the bitmaps of records by the filters that are known at that moment."""
+    """Calculates the bitmaps of records from the filters known at that moment."""
 
     def __init__(self, manager: ConsumerFilterManager) -> None:
         self._manager = manager
 
     def __call__(self, columns: MessageColumns) -> Objects | None:
-        """Return the bitmap of each record, None where its topic has no filters.
+        """Return each record's bitmap, None if its topic has no filters; None if no topic has any.
 
-        None for all: no topic has filters. A consumer's bits are set where its filter is TRUE for
-        the properties of the record; dead consumers count.
+        A consumer's bits are set if its filter is TRUE for the properties of the record; dead
+        consumers count too.
         """
         topics = columns.topics()
         names = utf8_column(topics.dictionary).to_pylist()

@@ -1,4 +1,4 @@
-"""What a pull asks of each message: first by the units of a queue, then by the record.
+"""How a pull filters messages: first by the units of a queue, then by the record.
 
 Source: RocketMQ ``MessageFilter``, ``ExpressionMessageFilter`` (release 5.3.3).
 """
@@ -28,10 +28,10 @@ class MessageFilter(Protocol):
 
     @property
     def reads_properties(self) -> bool:
-        """Whether `matches_properties` must be asked; else all records pass it."""
+        """Whether `matches_properties` has to be called; otherwise all records pass."""
 
     def matches_units(self, tags_codes: Int64s) -> Bools:
-        """Return which messages may match, as far as their tags codes tell."""
+        """Return which messages may match, judged by their tags codes."""
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
         """Return whether a record with these properties matches."""
@@ -58,8 +58,8 @@ class TagMessageFilter:
 class SqlMessageFilter:
     """Evaluates an expression over the properties of each record.
 
-    Filter bitmaps of extension units are not asked: with which expressions they were made is known
-    from a file that may be older than they are.
+    Filter bitmaps of extension units are not used: the file that lists the expressions they were
+    made with may be older than they are.
     """
 
     reads_properties = True
@@ -68,7 +68,7 @@ class SqlMessageFilter:
         self._filter = sql_filter
 
     def matches_units(self, tags_codes: Int64s) -> Bools:
-        """Return that all may match: units do not tell."""
+        """Return True for all: units do not show the properties."""
         return np.ones(len(tags_codes), np.bool_)
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
@@ -77,7 +77,7 @@ class SqlMessageFilter:
 
 
 def filter_of_pull(given: AnyFilter | MessageFilter | None) -> MessageFilter | None:
-    """Return what a pull asks of messages, of a filter as users give it; None: nothing."""
+    """Return the pull's filter for a filter as users give it; None if all messages match."""
     if isinstance(given, TagFilter):
         return TagMessageFilter(given)
     if isinstance(given, SqlFilter):

@@ -1,7 +1,7 @@
-"""A SQL filter evaluated for many messages at once; equal to `sql_scalar` row by row.
+"""Evaluates a SQL filter for many messages in one call; equal to `sql_scalar` row by row.
 
-A step's result is a column of truth: three arrays that say where it is TRUE, where FALSE, and where
-RocketMQ's evaluation fails; elsewhere it is NULL. So ``a > 5`` gives
+A step's result is a column of truth: three arrays that show where it is TRUE, where FALSE, and
+where RocketMQ's evaluation fails; elsewhere it is NULL. So ``a > 5`` gives
 
     ========  ====  =====  ======
     a         true  false  failed
@@ -12,7 +12,7 @@ RocketMQ's evaluation fails; elsewhere it is NULL. So ``a > 5`` gives
     "x"       0     0      1
     ========  ====  =====  ======
 
-Constants stay what they are as long as they meet only constants.
+Constants stay scalars as long as they are combined only with constants.
 """
 
 from __future__ import annotations
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Int64s = npt.NDArray[np.int64]
 
-_MOST_INTEGER_DIGITS = (
-    19  # of any 19, also of those beyond a Long, 64 bits without sign hold the value
-)
-_MOST_DOUBLE_CHARACTERS = 100  # far from infinity, which Arrow and Java might tell differently
+_MOST_INTEGER_DIGITS = 19  # any 19-digit number, even beyond a Long, fits 64 unsigned bits
+_MOST_DOUBLE_CHARACTERS = 100  # far from infinity, where Arrow and Java might differ
 _MAGNITUDE_MASK = np.int64(0x7FFFFFFFFFFFFFFF)
 _ZERO, _NINE, _POINT = ord("0"), 9, ord(".")
 
@@ -54,7 +52,7 @@ _ZERO, _NINE, _POINT = ord("0"), 9, ord(".")
 class TruthColumn(NamedTuple):
     """Results of a SQL filter; NULL where none of the three is set.
 
-    Arrays may be shared between columns: nobody changes them.
+    Columns may share arrays, so do not change them.
     """
 
     true: Bools
@@ -63,7 +61,7 @@ class TruthColumn(NamedTuple):
 
 
 class _Texts:
-    """A property of all messages, and what was made of it."""
+    """A property of all messages, with cached conversions."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -71,7 +69,7 @@ class _Texts:
         self._numbers: dict[int, NumberColumn] = {}
 
     def numbers(self, beside: Any) -> NumberColumn:
-        """Return the values as numbers of the type of a constant."""
+        """Return the values as numbers of a constant's type."""
         bits = 0 if isinstance(beside, float) else steps.integer_bits(beside)
         if bits not in self._numbers:
             read = integer_column(self.array, bits) if bits else double_column(self.array)
@@ -79,7 +77,7 @@ class _Texts:
         return self._numbers[bits]
 
     def is_true_text(self) -> Bools:
-        """Return what ``Boolean.valueOf`` makes of the values."""
+        """Return ``Boolean.valueOf`` of the values."""
         return _bools(pc.equal(pc.ascii_lower(self.array), "true"))
 
 
@@ -124,7 +122,7 @@ def _truth(value: Any, rows: int) -> TruthColumn:
 
 
 def _pair(left: Any, right: Any) -> tuple[TruthColumn, TruthColumn]:
-    """Return both operands of AND and OR as columns: at least one is."""
+    """Return both operands of AND and OR as columns; at least one is a column already."""
     rows = len((left if isinstance(left, TruthColumn) else right).true)
     return _truth(left, rows), _truth(right, rows)
 
@@ -149,7 +147,7 @@ def _is_null(_: object, value: Any) -> TruthColumn:
 
 
 def _null_and_failed(value: Any) -> tuple[Any, Any]:
-    """Return where a value is NULL and where it failed: arrays, or one answer for all rows."""
+    """Return where a value is NULL and where it failed: arrays, or one value for all rows."""
     if isinstance(value, _Texts):
         return ~value.valid, np.zeros_like(value.valid)
     if isinstance(value, TruthColumn):
@@ -194,10 +192,10 @@ def _or(_: object, left: Any, right: Any) -> TruthColumn:
 
 
 def _compare(symbol: Any, left: Any, right: Any) -> Any:
-    """Compare properties and numbers; beside them there are only NULL and failures."""
+    """Compare properties and numbers; other operands are only NULL and failures."""
     left_null, left_failed = _null_and_failed(left)
     right_null, right_failed = _null_and_failed(right)
-    # The right is not looked at where the left is NULL.
+    # RocketMQ ignores the right operand where the left one is NULL.
     failed = left_failed | (right_failed & ~left_null)
     both = ~(left_null | right_null | left_failed | right_failed)
     if not both.any():
@@ -215,7 +213,7 @@ def _compare(symbol: Any, left: Any, right: Any) -> Any:
 
 
 def _number_of(left: Any, right: Any) -> Any:
-    """Return the number whose type both have; two properties are compared as doubles."""
+    """Return a number of the type used to compare both; for two properties, a double."""
     for value in (left, right):
         if isinstance(value, (int, float)):
             return value
@@ -254,7 +252,7 @@ def _equal(_: object, left: Any, right: Any) -> TruthColumn:
 
 
 def _same(left: Any, right: Any) -> tuple[Any, Any]:
-    """Return where two values that are not NULL are equal, and where that fails."""
+    """Return where two values that are not NULL are equal, and where the comparison fails."""
     if isinstance(left, (TruthColumn, bool)) and isinstance(right, (_Texts, str)):
         return np.bool_(False), np.bool_(True)  # Java casts the truth value to a text
     if isinstance(left, (TruthColumn, bool)) or isinstance(right, (TruthColumn, bool)):
@@ -271,7 +269,7 @@ def _same(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _as_truth(value: Any) -> Any:
-    """Return a value as Java compares it with a Boolean; None for what never equals one."""
+    """Return a value as Java compares it with a Boolean; None if it never equals one."""
     if isinstance(value, TruthColumn):
         return value.true
     if isinstance(value, _Texts):
@@ -301,16 +299,16 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-# Texts of digits, at most one point and at most one minus before them are read by Arrow. What is
-# left (``+5``, ``1e3``, ``0x1p3``, digits of other scripts, no number at all) is read by
-# `sql_numbers`, each different text once. Property tests hold both ways equal.
+# Arrow parses texts of digits with at most one point and at most one leading minus. `sql_scalar`
+# parses the others (``+5``, ``1e3``, ``0x1p3``, digits of other scripts, texts that are not
+# numbers), each distinct text once. Property tests check that both ways agree.
 class NumberColumn(NamedTuple):
-    """Numbers in an order that integers have, and where there is none.
+    """Numbers as integer keys in the same order, and the rows without a number.
 
     Attributes
     ----------
     bad
-        Rows with a text that is no number. None: there are none.
+        Rows with a text that is not a number; None if there are none.
     """
 
     keys: Int64s
@@ -318,7 +316,7 @@ class NumberColumn(NamedTuple):
 
 
 def integer_column(texts: Array, bits: int) -> NumberColumn:
-    """Return what ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) make of a column."""
+    """Return ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) of a column of strings."""
     digits, shape = _without_minus(texts)
     plain = (shape.others == 0) & (shape.length > 0) & (shape.length <= _MOST_INTEGER_DIGITS)
     magnitude = _cast_where(digits, plain & (shape.minuses <= 1), pa.uint64())
@@ -333,7 +331,7 @@ def integer_column(texts: Array, bits: int) -> NumberColumn:
 
 
 def double_column(texts: Array) -> NumberColumn:
-    """Return what ``Double.valueOf`` makes of a column of strings; nulls are not bad."""
+    """Return ``Double.valueOf`` of a column of strings; nulls are not bad."""
     digits, shape = _without_minus(texts)
     plain = (shape.others == shape.points) & (shape.points <= 1) & (shape.length > shape.points)
     plain &= (shape.length <= _MOST_DOUBLE_CHARACTERS) & (shape.minuses <= 1)
@@ -344,8 +342,8 @@ def double_column(texts: Array) -> NumberColumn:
 
 
 def double_keys(values: npt.NDArray[np.float64]) -> Int64s:
-    """Return keys that order as ``Double.compare``; `sql_numbers.double_order` of a column."""
-    # A double's bits order as its magnitude does; of negative ones they are turned round, so that
+    """Return keys that order as ``Double.compare``: `sql_scalar.double_order` of a column."""
+    # A double's bits order as its magnitude does; those of negative ones are inverted, so that
     # -1.0 -0.0 0.0 1.0 NaN have ascending keys.
     bits = values.view(np.int64)
     return np.where(bits < 0, bits ^ _MAGNITUDE_MASK, bits)
@@ -359,7 +357,7 @@ def _double_key(text: str) -> int | None:
 
 
 class _Shape(NamedTuple):
-    """Numbers of bytes of each text: minuses at its begin; of what is behind them, all and some."""
+    """Byte counts of each text: leading minuses; after them all bytes, non-digits, and points."""
 
     minuses: npt.NDArray[np.int32]
     length: npt.NDArray[np.int32]
@@ -368,10 +366,10 @@ class _Shape(NamedTuple):
 
 
 def _without_minus(texts: Array) -> tuple[Array, _Shape]:
-    """Return the texts without the minuses at their begin, and the shape of what is left.
+    """Return the texts without their leading minuses, and the shape of the rest.
 
-    Of ``-12.5`` and ``--7`` are left ``12.5`` and ``7``, with 1 and 2 minuses, lengths 4 and 1, one
-    other byte than digits and none, one point and none.
+    ``-12.5`` and ``--7`` become ``12.5`` and ``7``, with 1 and 2 minuses, lengths 4 and 1, one and
+    no byte that is not a digit, one and no point.
     """
     digits = pc.ascii_ltrim(texts, "-")
     offsets, data = binary_parts(digits)
@@ -399,7 +397,7 @@ class _Cast(NamedTuple):
 
 
 def _cast_where(texts: Array, wanted: Bools, kind: Any) -> _Cast:
-    """Return the texts of some rows as numbers; 0 in the others."""
+    """Return the texts of the selected rows as numbers; 0 in the others."""
     if texts.null_count:
         wanted = wanted & _valid(texts)
     if wanted.all():
@@ -423,7 +421,7 @@ def _valid(array: Array) -> Bools:
 def _with_the_odd(
     texts: Array, keys: Int64s, read: Bools, parse: Callable[[str], int | None]
 ) -> NumberColumn:
-    """Read the rows that are left, each different text once."""
+    """Parse the remaining rows, each distinct text once."""
     left = ~read & _valid(texts) if texts.null_count else ~read
     rows = np.flatnonzero(left)
     if len(rows) == 0:

@@ -24,18 +24,18 @@ _SHOWN_CHARACTERS = 60
 
 
 class SqlFilter:
-    """Messages for whose properties an expression is true, as a RocketMQ broker decides it.
+    """Selects messages whose properties make an expression true, as a RocketMQ broker decides.
 
-    Properties are texts; one that a message does not have is NULL. Values are the same after
-    pickling, and filters of the same text and dialect are equal.
+    Properties are texts; a property that a message does not have is NULL. Filters can be pickled;
+    filters of equal text and dialect are equal.
 
     Parameters
     ----------
     expression
         Such as ``amount > 5 AND region IN ('eu', 'us')``.
     dialect
-        5: as release 5.3.3. 4: as release 4.9.7, where CONTAINS, STARTSWITH and ENDSWITH are no
-        operators.
+        5 for that of release 5.3.3; 4 for that of release 4.9.7, where CONTAINS, STARTSWITH and
+        ENDSWITH are not operators.
 
     Raises
     ------
@@ -47,7 +47,7 @@ class SqlFilter:
     Warns
     -----
     IgnoredInputWarning
-        RocketMQ takes the beginning of the text for the whole, as in ``a LIKE 'x%'``.
+        RocketMQ reads only the beginning of the text, as in ``a LIKE 'x%'``.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class SqlFilter:
 
     @classmethod
     def without_warning(cls, expression: str, dialect: int = 5) -> SqlFilter:
-        """Return the filter of another, such as a consumer of a broker: nobody here can mend it."""
+        """Return a filter given elsewhere, as by a broker's consumer, so that no one can fix it."""
         sql_filter = object.__new__(cls)
         sql_filter._set(expression, dialect)
         return sql_filter
@@ -87,12 +87,12 @@ class SqlFilter:
         return parsed
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
-        """Return what RocketMQ's evaluation returns: True, False, or None for NULL.
+        """Return the result of RocketMQ's evaluation: True, False, or None for NULL.
 
         Raises
         ------
         FilterEvaluationError
-            It throws an exception, as for ``a > 5`` where ``a`` is no whole number.
+            RocketMQ throws an exception, as for ``a > 5`` if ``a`` is not a whole number.
         """
         result = evaluate(self._program, properties)
         if isinstance(result, ThrowingValue):
@@ -107,7 +107,7 @@ class SqlFilter:
         return f"SQL filter {filter_text}: the value {value!r}{of_whom} {failure.reason}"
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Return whether a broker delivers the message: for TRUE only, not for NULL or an error."""
+        """Return whether a broker delivers the message: only for TRUE, not for NULL or an error."""
         return evaluate(self._program, properties) is True
 
     def evaluate_columns(self, columns: Mapping[str, Array], rows: int) -> TruthColumn:
@@ -116,18 +116,18 @@ class SqlFilter:
         Parameters
         ----------
         columns
-            Name -> ``pa.StringArray`` of its values, null where a message has no such property;
-            all of `property_names`. `MessageColumns.property_values` gives them.
+            Name -> ``pa.StringArray`` of its values, null if a message has no such property, for
+            all of `property_names`. `MessageColumns.property_values` returns such arrays.
         rows
             Length of all arrays.
         """
-        # Only who has columns needs Arrow.
+        # Only callers with columns need Arrow.
         from store_core.filter.sql_columns import evaluate_columns  # noqa: PLC0415
 
         return evaluate_columns(self._program, columns, rows)
 
     def matches_columns(self, columns: Mapping[str, Array], rows: int) -> npt.NDArray[np.bool_]:
-        """Return the results of `matches` for many messages; parameters of `evaluate_columns`."""
+        """Return `matches` for many messages; parameters as in `evaluate_columns`."""
         return self.evaluate_columns(columns, rows).true
 
     def __eq__(self, other: object) -> bool:
@@ -147,7 +147,7 @@ class SqlFilter:
 
 
 def _without_warning(expression: str, dialect: int) -> SqlFilter:
-    """Return a filter of which a warning was given when it was made first."""
+    """Return an unpickled filter without repeating the warning given when it was created."""
     sql_filter = SqlFilter.__new__(SqlFilter)
     sql_filter._set(expression, dialect)
     return sql_filter

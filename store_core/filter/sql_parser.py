@@ -9,12 +9,12 @@
                    | [NOT] BETWEEN unary AND unary | [NOT] IN '(' text (',' text)* ')' )*
     unary := ('+'|'-'|NOT) unary | text | number | TRUE | FALSE | NULL | property | '(' or ')'
 
-NOT binds tighter than any comparison: ``NOT a = 5`` is ``(NOT a) = 5``. What follows a complete
-expression is not read, but its first word must be one.
+NOT binds tighter than any comparison: ``NOT a = 5`` is ``(NOT a) = 5``. Text after a complete
+expression is not read, except its first word, which has to be a valid token.
 
-The parser keeps what is open on a list instead of calling itself, so that a deep text is an error
-that can be told, on any stack. What it writes the steps with refuses what RocketMQ refuses although
-its grammar fits.
+The parser has a list of open operators instead of recursion, so that too deep a text is a proper
+error, whatever the stack. The step writer refuses operands that RocketMQ refuses although its
+grammar allows them.
 
 Source: RocketMQ ``SelectorParser.jj`` (release 5.3.3).
 """
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 MAX_NESTING = 1000
-"""Open parentheses and prefixes at one place.
+"""Most parentheses and prefixes open at one place.
 
-RocketMQ's limit is the stack of the thread that reads: 1 MiB is enough for 500 parentheses, or for
+RocketMQ's limit is the stack of the parsing thread: 1 MiB is enough for 500 parentheses, or for
 1,000 once the JVM has compiled the parser.
 """
 _ORDERS = (">", ">=", "<", "<=")
@@ -55,16 +55,16 @@ _PROPERTY, _LITERAL, _NEGATED, _TRUTH, _NOTHING = (
 )
 _WORD_VALUES = {"TRUE": True, "FALSE": False, "NULL": None}
 _LITERALS = ("string", "decimal", "float", *_WORD_VALUES)
-"""The kinds of words that are values."""
+"""The kinds of tokens that are values."""
 
 
 class ParsedSql(NamedTuple):
-    """What a text says.
+    """The result of parsing a text.
 
     Attributes
     ----------
     ignored
-        The first word that is ignored, and its place; None if the text ends there.
+        The first ignored token; None if the text ends with the expression.
     """
 
     program: tuple[steps.Step, ...]
@@ -73,7 +73,7 @@ class ParsedSql(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """What waits for an operand: a prefix, an operator, a range or a parenthesis."""
+    """A prefix, operator, range or parenthesis that waits for an operand."""
 
     word: str
     negated: bool = False
@@ -85,7 +85,7 @@ def parse_sql(text: str, dialect: int) -> ParsedSql:
     Raises
     ------
     FilterSyntaxError
-        RocketMQ refuses it, or its nesting is over `MAX_NESTING`.
+        RocketMQ refuses the text, or its nesting exceeds `MAX_NESTING`.
     """
     return _Parser(text, dialect).parse()
 
@@ -130,7 +130,7 @@ class _Parser:
         self._open.append(_Open(token.kind))
 
     def _operator(self) -> bool:
-        """Read up to the next place for an operand; False where the expression ends."""
+        """Read up to the next place for an operand; return False if the expression ends."""
         level = _COMPARISON_LEVEL
         while True:
             if self._waits_for(_RANGE_LOW):
@@ -177,7 +177,7 @@ class _Parser:
         self._complete()
 
     def _comparison(self) -> bool:
-        """Read ``[NOT] BETWEEN``, ``IN (…)`` or ``CONTAINS …``; True where an operand follows."""
+        """Read ``[NOT] BETWEEN``, ``IN (…)`` or ``CONTAINS …``; True if an operand follows."""
         negated = self._took_not()
         token = self._tokens.next
         if token.kind not in _COMPARISON_WORDS - {"NOT"}:
@@ -219,7 +219,7 @@ class _Parser:
         return bool(self._open) and self._open[-1].word in words
 
     def _complete(self) -> None:
-        """Write what waits for no more than the operand that is now complete."""
+        """Write the open operators that only waited for the operand that is now complete."""
         while self._waits_for(*_PREFIXES):
             self._nesting -= 1
             word = self._open.pop().word
@@ -233,7 +233,7 @@ class _Parser:
             self._writer.between(self._open.pop().negated)
 
     def _reduce(self, level: int) -> None:
-        """Write the open operators of a level and above, the last one first."""
+        """Write the open operators of a level and above, last one first."""
         while self._open and _LEVELS.get(self._open[-1].word, _LOWEST_LEVEL - 1) >= level:
             word = self._open.pop().word
             if word in _LOGIC:
@@ -249,10 +249,10 @@ def _found(token: Token) -> str:
 # Source: RocketMQ ``ConstantExpression``, ``ComparisonExpression.create…`` and ``check…``,
 # ``UnaryExpression``, ``SelectorParser.asBooleanExpression`` (release 5.3.3).
 class _Operand(NamedTuple):
-    """A value whose steps are written; ``value`` is that of a literal, NULL otherwise.
+    """A value whose steps are written; ``value`` is a literal's, otherwise None.
 
-    RocketMQ's checks do not see a literal behind a minus. A minus before what is no number makes
-    NULL, also of a truth value, which is evaluated nevertheless.
+    RocketMQ's checks do not see a literal after a minus. A minus before anything other than a
+    number gives NULL, also before a truth value, which is evaluated nevertheless.
     """
 
     kind: str
@@ -269,7 +269,7 @@ class _Operand(NamedTuple):
 
 
 class _StepWriter:
-    """Writes steps in the order in which operands and then their operators become complete.
+    """Writes steps in postfix order: operands, then their operator.
 
     Every method raises `FilterSyntaxError` for operands that RocketMQ refuses.
     """
@@ -285,7 +285,7 @@ class _StepWriter:
         return tuple(self._program)
 
     def error(self, reason: str, token: Token, expected: str) -> FilterSyntaxError:
-        """Return the error for a word."""
+        """Return the error for a token."""
         return FilterSyntaxError(reason, self._text, token.start, token.text, expected)
 
     def load(self, token: Token) -> None:
@@ -300,7 +300,7 @@ class _StepWriter:
         self._operands.append(_Operand(_LITERAL, value, token))
 
     def value_of(self, token: Token) -> steps.Constant:
-        """Return the value of a literal, a word of one of the kinds `_LITERALS`."""
+        """Return the value of a literal, a token of one of the kinds in `_LITERALS`."""
         if token.kind == "string":
             return token.text[1:-1].replace("''", "'")
         if token.kind == "decimal":
@@ -340,7 +340,7 @@ class _StepWriter:
         self._finish_one(steps.NOT)
 
     def cast(self) -> None:
-        """Make a truth value of the last operand; a property becomes one."""
+        """Require a truth value as the last operand; a property is cast to one."""
         operand = self._operands[-1]
         if operand.kind == _PROPERTY:
             self._finish_one(steps.CAST)
@@ -352,7 +352,7 @@ class _StepWriter:
             )
 
     def combine(self, word: str) -> None:
-        """Write AND or OR; the left operand was cast before the right one was written."""
+        """Write AND or OR; `cast` was called for the left operand before the right was written."""
         self.cast()
         self._finish_two(steps.AND if word == "AND" else steps.OR)
 
@@ -362,7 +362,7 @@ class _StepWriter:
         self._finish_two(steps.COMPARE, symbol)
 
     def between(self, negated: bool) -> None:
-        """Write BETWEEN of the last three operands: value, lower and upper bound."""
+        """Write BETWEEN for the last three operands: value, lower and upper bound."""
         value, low, high = self._operands[-3:]
         self._check_numbers((value, low, high), "BETWEEN")
         if not negated and _is_empty_range(low, high):
@@ -408,7 +408,7 @@ class _StepWriter:
         self._emit_not(negated)
 
     def is_in(self, texts: Iterable[str], negated: bool, token: Token) -> None:
-        """Write IN, whose word is given for the error."""
+        """Write IN; ``token`` is its word, for the error."""
         if self._operands[-1].kind != _PROPERTY:
             raise self.error(
                 "IN behind something that is no property", token, "a property before IN"
@@ -417,7 +417,7 @@ class _StepWriter:
         self._emit_not(negated)
 
     def search(self, search: steps.Search) -> None:
-        """Write CONTAINS or its like."""
+        """Write CONTAINS, STARTSWITH or ENDSWITH."""
         self._finish_one(steps.SEARCH, search)
 
     def _finish_two(self, operation: str, argument: object = None) -> None:
@@ -425,7 +425,7 @@ class _StepWriter:
         self._finish_one(operation, argument)
 
     def _finish_one(self, operation: str, argument: object = None) -> None:
-        """Write a step that makes a truth value of the last operand."""
+        """Write a step that turns the last operand into a truth value."""
         self._emit(operation, argument)
         self._operands[-1] = _Operand(_TRUTH, None, self._operands[-1].token)
 
@@ -438,7 +438,7 @@ class _StepWriter:
 
 
 def _is_empty_range(low: _Operand, high: _Operand) -> bool:
-    """Return whether two literal bounds contradict; RocketMQ does not look behind a minus."""
+    """Return whether two literal bounds contradict; RocketMQ does not check ones with a minus."""
     if low.kind != _LITERAL or high.kind != _LITERAL:
         return False
     first, last = low.value, high.value

@@ -1,7 +1,7 @@
-"""A SQL filter evaluated for one message.
+"""Evaluates a SQL filter for one message.
 
 Source: RocketMQ ``ComparisonExpression``, ``LogicExpression``, ``UnaryExpression`` (release 5.3.3;
-the same rules in 4.9.7).
+the rules of 4.9.7 are equal).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LAST_SINGLE_UNIT = "\uffff"
 
 
 class ThrowingValue(NamedTuple):
-    """The value of an expression for which RocketMQ throws an exception: which text it was, why."""
+    """A value for which RocketMQ throws an exception, with its text and the reason."""
 
     text: str
     reason: str
@@ -45,7 +45,7 @@ class ThrowingValue(NamedTuple):
 def evaluate(
     program: Sequence[steps.Step], properties: Mapping[str, str]
 ) -> bool | ThrowingValue | None:
-    """Return TRUE, FALSE, NULL or a failure, as RocketMQ's own evaluation of one message."""
+    """Return TRUE, FALSE, NULL or a failure, as RocketMQ's evaluation of one message does."""
     stack: list[Any] = []
     for operation, argument in program:
         if operation == steps.LOAD:
@@ -82,7 +82,7 @@ def _in(texts: Any, value: Any) -> Any:
 
 def _search(search: steps.Search, value: Any) -> Any:
     if not search.text:
-        return False  # RocketMQ does not look at the value then
+        return False  # RocketMQ ignores the value then
     if not isinstance(value, str):
         return value if isinstance(value, ThrowingValue) else False
     return SEARCHES[search.word](value, search.text) != search.negated
@@ -162,7 +162,7 @@ def _truth_equal(left: bool, right: Any) -> Any:
 
 
 def _as_numbers(left: Any, right: Any) -> tuple[Any, Any]:
-    """Read a text as the type of the number beside it; of two numbers a double is the wider."""
+    """Parse a text as the other operand's type; a double is wider than a whole number."""
     if isinstance(left, str):
         return _number_beside(left, right), right
     if isinstance(right, str):
@@ -200,17 +200,15 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     steps.BETWEEN: _between,
     steps.OUTSIDE: _outside,
 }
-
-
-"""Step -> its function: the argument, then the operands."""
+"""Step -> its function, which gets the step's argument, then the operands."""
 
 
 # Source: ``Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf`` (OpenJDK 17), as called by
 # RocketMQ's ``ComparisonExpression.__compare`` (release 5.3.3).
 def parse_integer(text: str, bits: int) -> int | None:
-    """Return what ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) return; None: they throw.
+    """Return ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64); None if it throws.
 
-    A sign, then digits of any script, no blanks; in range.
+    Valid are an optional sign and digits of any script, without blanks, in range.
     """
     if not text.isascii():
         text = "".join(map(_ascii_digit, text))
@@ -218,7 +216,7 @@ def parse_integer(text: str, bits: int) -> int | None:
 
 
 def _ascii_digit(character: str) -> str:
-    """Return a digit of any script as ASCII; Java looks at UTF-16 units, so none above U+FFFF."""
+    """Return a digit of any script as ASCII, up to U+FFFF only, as Java reads UTF-16 units."""
     if character > _LAST_SINGLE_UNIT:
         return character
     digit = unicodedata.decimal(character, None)
@@ -226,10 +224,10 @@ def _ascii_digit(character: str) -> str:
 
 
 def parse_double(text: str) -> float | None:
-    """Return what ``Double.valueOf`` returns; None where it throws.
+    """Return ``Double.valueOf``; None if it throws.
 
-    Blanks around it, ``1d``, ``5.``, ``0x1p3``, ``NaN`` and ``-Infinity`` are numbers; ``inf``,
-    ``1_0``, ``0x10`` and digits of other scripts are none.
+    Valid are surrounding blanks, ``1d``, ``5.``, ``0x1p3``, ``NaN`` and ``-Infinity``; invalid are
+    ``inf``, ``1_0``, ``0x10`` and digits of other scripts.
     """
     text = text.strip(_JAVA_TRIM)
     found = _DECIMAL.fullmatch(text)
@@ -249,7 +247,7 @@ def parse_double(text: str) -> float | None:
 
 
 def double_order(number: float) -> int:
-    """Return a key that orders as ``Double.compare``: -0.0 before 0.0, NaN after all and equal."""
-    number = math.nan if math.isnan(number) else number  # Java knows one NaN
+    """Return a key that orders as ``Double.compare``: -0.0 before 0.0, all NaN equal and last."""
+    number = math.nan if math.isnan(number) else number  # Java has one NaN
     bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return bits if bits >= 0 else bits ^ 0x7FFFFFFFFFFFFFFF

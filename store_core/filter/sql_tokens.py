@@ -1,4 +1,4 @@
-"""Words of RocketMQ's SQL92.
+"""The tokens of RocketMQ's SQL92.
 
 Source: RocketMQ ``SelectorParser.jj``, ``SelectorParserTokenManager`` (release 5.3.3; 4.9.7 for
 dialect 4).
@@ -12,16 +12,16 @@ from typing import NamedTuple
 from store_core.errors import FilterSyntaxError
 
 DIALECTS = (4, 5)
-"""4: as release 4.9.7; 5: as release 5.3.3."""
+"""4 is that of release 4.9.7, 5 that of release 5.3.3."""
 
 SEARCH_WORDS = ("CONTAINS", "STARTSWITH", "ENDSWITH")
-"""Operators of dialect 5; in dialect 4 they are names of properties."""
+"""Operators in dialect 5; names of properties in dialect 4."""
 
 _DIALECT_OF_SEARCH_WORDS = 5
 _WORDS = frozenset(["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"])
 
-# Of all that fits, the longest counts: a comment before a minus, a float before a decimal. A line
-# comment needs the end of its line, else it is two minuses.
+# The longest match wins: a comment over a minus, a float over a decimal. A line comment needs the
+# end of its line, else it is two minuses.
 _EXPONENT = r"[eE][+-]?[0-9]+"
 _TOKEN = re.compile(
     rf"""
@@ -42,7 +42,7 @@ def search_words(dialect: int) -> tuple[str, ...]:
 
 
 class Token(NamedTuple):
-    """A word and its place.
+    """A token and its place.
 
     Attributes
     ----------
@@ -57,18 +57,18 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The words of a text, read no further than asked: RocketMQ ignores what it never reads."""
+    """The tokens of a text, read on demand: RocketMQ ignores errors in text that it never reads."""
 
     def __init__(self, text: str, dialect: int) -> None:
         _check_characters(text)
         self._text, self._keywords = text, _WORDS.union(search_words(dialect))
         self.last_stop = 0
-        """Where the word that was taken last ends."""
+        """End of the last token taken."""
         self.next = self._read(0)
-        """The next word."""
+        """The next token."""
 
     def take(self) -> Token:
-        """Return the next word and go behind it."""
+        """Return the next token and advance past it."""
         token = self.next
         self.last_stop = token.stop
         self.next = self._read(token.stop)
@@ -92,7 +92,7 @@ class Tokens:
 
 
 def _check_characters(text: str) -> None:
-    """Refuse what no client can send and no message holds: half a pair of UTF-16 units."""
+    """Refuse half of a UTF-16 surrogate pair, which no client can send and no message contains."""
     try:
         text.encode()
     except UnicodeEncodeError as err:

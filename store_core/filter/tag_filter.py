@@ -21,7 +21,7 @@ _JAVA_TRIM = "".join(map(chr, range(0x21)))
 
 
 class TagFilter:
-    """Messages that have one of the named tags.
+    """Selects messages that have one of the named tags.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class TagFilter:
     Raises
     ------
     StoreConfigError
-        Only separators and blanks.
+        The expression has only separators and blanks.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class TagFilter:
     tags : frozenset of str or None
         The tags; None if everything passes.
     codes : frozenset of int
-        Their hashes, signed, 32 bits; empty if everything passes.
+        The tags' hashes, signed, 32 bits; empty if everything passes.
     """
 
     def __init__(self, expression: str | None) -> None:
@@ -58,8 +58,8 @@ class TagFilter:
     def matches_code(self, tags_code: int | None) -> bool:
         """Compare the low 32 bits of a queue unit's tags code, as the broker does.
 
-        Different tags may share a hash. None and addresses of extension units (the code is not
-        known) pass.
+        Different tags may share a hash. None and addresses of extension units (whose code is
+        unknown) pass.
         """
         if self.tags is None or tags_code is None or tags_code <= MAX_EXT_ADDRESS:
             return True
@@ -74,7 +74,7 @@ class TagFilter:
         return known | (tags_codes <= MAX_EXT_ADDRESS)
 
     def matches_tag(self, tag: str | None) -> bool:
-        """Compare a message's tag exactly, as a consumer does; no tag matches ``*`` only."""
+        """Compare a message's tag exactly, as a consumer does; None matches only ``*``."""
         return self.tags is None or tag in self.tags
 
     def __repr__(self) -> str:
