@@ -24,7 +24,7 @@ AnyFilter = Union[TagFilter, SqlFilter]
 
 
 class MessageFilter(Protocol):
-    """Which messages of a queue a pull returns."""
+    """Selects the messages of a queue that a pull returns."""
 
     @property
     def reads_properties(self) -> bool:

@@ -1,4 +1,4 @@
-"""RocketMQ's SQL92: from a text to steps.
+"""Parses RocketMQ's SQL92 into steps.
 
 ::
 

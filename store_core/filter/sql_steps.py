@@ -20,7 +20,7 @@ LOAD = "load"  # argument: a property's name
 PUSH = "push"  # argument: a constant
 CAST = "cast"  # a property in place of a truth value: FALSE, or NULL if it is absent
 NOT = "not"
-NEGATE = "negate"  # of a truth value: NULL
+NEGATE = "negate"  # turns a truth value into NULL
 COMPARE = "compare"  # argument: > >= < <=
 EQUAL = "equal"
 IS_NULL = "is null"

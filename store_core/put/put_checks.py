@@ -35,7 +35,7 @@ _NEVER_MULTI = (RETRY_PREFIX, "rmq_sys_")
 
 
 class Refusal(NamedTuple):
-    """Why a message is not put."""
+    """Why a message is refused."""
 
     status: PutMessageStatus
     reason: str

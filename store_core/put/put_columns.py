@@ -99,7 +99,7 @@ def _checks(
         illegal(f"topic {topic!r} is no UTF-8") if mangled else context.facts_of(topic).refusal
         for topic, mangled in zip(columns.topics, columns.mangled)
     ]
-    bad_topic = np.array([*(r is not None for r in refusals), True])  # -1, a null, is the last
+    bad_topic = np.array([*(r is not None for r in refusals), True])  # the last is for -1, a null
     yield _Check(
         bad_topic[code],
         lambda row: (refusals[code[row]] if code[row] >= 0 else None) or illegal("topic is null"),

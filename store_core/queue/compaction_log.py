@@ -1,4 +1,4 @@
-"""Compacted logs of topics with ``cleanup.policy=COMPACTION``: what consumers of them receive.
+"""Reads compacted logs, from which consumers of ``cleanup.policy=COMPACTION`` topics are served.
 
 A 5.x broker copies each message of such a topic from the commit log to separate files: for each
 queue, a log and a sparse queue of units. From time to time it rewrites every file except the last

@@ -82,7 +82,7 @@ def read_ext_units(
         np.zeros(count, np.int64),
         np.zeros((count, bitmap_bytes), np.uint8),
     )
-    real_offset = addresses - EXT_ADDRESS_BASE  # of other tags codes: after every file
+    real_offset = addresses - EXT_ADDRESS_BASE
     real_offset[~is_ext_address(addresses)] = -1
     for segment in segments:
         position = real_offset - segment.from_offset

@@ -76,8 +76,8 @@ def end_of_counting(
 ) -> int:
     """Return the place after the last unit of ``[low, high)`` that counts; ``low`` if none does.
 
-    Units of damaged records do not count either, but units after such a one may: a search in
-    growing steps looks for units that count and point further into the log than those before.
+    Units of damaged records do not count either, but units after them may: a search in growing
+    steps looks for units that count and point further into the log than those before.
     """
     if high <= low or counts(high - 1):
         return high

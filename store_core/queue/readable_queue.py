@@ -32,7 +32,7 @@ LOWER, UPPER = "lower", "upper"
 _ROWS = 40
 _SLACK_MS = 10_000
 _NEIGHBOURS = 2
-_ONE = b"\1"  # as numbers: a tenth of the time of a list
+_ONE = b"\1"  # repeated, a sequence of ones in a tenth of a list's time
 _STRETCH = 16
 _BLOCK = 4096
 

@@ -1,4 +1,4 @@
-"""Which records get a unit in a consume queue, and at which queue offset.
+"""Decides which records get a unit in a consume queue, and at which queue offset.
 
 Source: RocketMQ ``ConsumeQueue.putMessagePositionInfo`` (release 5.3.3).
 """
@@ -211,7 +211,7 @@ def first_torn_unit(stored: Units, rows: DispatchRequests) -> int | None:
         Units in log order, in the layout's byte order: a queue's first units whose records begin at
         or after that of the first row. No more than there are rows.
     rows
-        What the log says, all of one queue, in log order; at least one.
+        Requests of the log's records, all of one queue, in log order; at least one.
     """
     at, bad = _match(stored, rows)
     expected = stored.copy()

@@ -221,7 +221,7 @@ def key_candidates(
 
 
 class HashCandidates(NamedTuple):
-    """Pairs of a hash (its index) and an offset, with repeats; ranges as in `KeyCandidates`."""
+    """Pairs of a hash (its index) and an offset, with duplicates; ranges as in `KeyCandidates`."""
 
     key: npt.NDArray[np.int64]
     commit_log_offset: npt.NDArray[np.int64]

@@ -142,7 +142,7 @@ class ScheduleMessageService(ServiceThread):
             for level, delay_ms in enumerate(self._delays_ms, 1):
                 try:
                     was_busy |= self._deliver(level, delay_ms, now)
-                except Exception as err:  # one level does not keep the others waiting
+                except Exception as err:  # one level must not hold up the others
                     failure = failure or err
             rest_s = self._store.config.flush_delay_offset_interval / 1000
             if time.monotonic() - self._saved_at >= rest_s:
@@ -191,12 +191,12 @@ class ScheduleMessageService(ServiceThread):
         if due is not None and len(due.rows):
             result = self._store.raw_append_batch(due.batch)
             refusal = f"{result.status.name}: {result.reason}"
-            if result.row > 0:  # none is put when one is refused
+            if result.row > 0:  # if one row is refused, none is put
                 result = self._store.raw_append_batch(due.batch.slice(0, result.row))
             done = result.rows
             if done == len(due.rows):
                 refusal = ""
-            if result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT:  # in the log all the same
+            if result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT:  # in the log nevertheless
                 logger.warning("level %d: %s", level, result.status.name)
         passed = units if due is None or done == len(due.rows) else int(due.rows[done])
         self._offsets.table[level] = first + passed
@@ -244,7 +244,7 @@ def _due_units(
     units = units[: units_together(units, store.log)]
     deliver_at = units["tags_code"].astype(np.int64)
     unresolved = np.flatnonzero(is_ext_address(deliver_at))
-    if len(unresolved):  # its extension unit is gone: by the record, then
+    if len(unresolved):  # their extension units are gone: use the times of their records
         frames = frames_of_units(units[unresolved], store.log)
         times = (
             None if frames is None else np.where(frames.ok, frames.column("store_timestamp"), -1)

@@ -255,7 +255,7 @@ class StoreSnapshot(StoreQueries, Closing):
         """Return the database; None if it cannot be opened or the files reach at least as far."""
         try:
             database = QueueDatabase(self.directory, path)
-        except (StoreFormatError, FileVanishedError) as err:  # the log can be read
+        except (StoreFormatError, FileVanishedError) as err:  # the log can still be read
             self.kind = replace(self.kind, queue_database=path, unread_because=err.reason)
             return None
         files = list_consume_queues(self.directory).queues

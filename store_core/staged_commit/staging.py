@@ -162,7 +162,7 @@ def _files(job: int, directory: str) -> dict[str, os.stat_result]:
 
 
 def _is_directory(path: str) -> bool:
-    """Return whether a path is a directory; StoreReadError if unknown, lest a job be missed."""
+    """Return whether a path is a directory; raise if unknown, so that no job is missed."""
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
