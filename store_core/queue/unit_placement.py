@@ -27,7 +27,6 @@ _FEW_ROWS = 16  # up to here, single numbers are faster than columns
 _BATCH_FIELDS = (
     "message_size", "tags_code", "store_timestamp", "base_queue_offset", "batch_size",
 )  # fmt: skip
-_LAST_BYTE = 0xFF
 
 
 class Appended(NamedTuple):
