@@ -1,0 +1,72 @@
+"""Docstrings, comments and pages keep to the word list of docs/developers/style.md."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PHRASES = {
+    r"\banew\b": "again, rebuild, recreate",
+    r"\bonce more\b": "again",
+    r"\bwhoever\b": "the caller, the writer, the reader",
+    r"\bnobody\b": "no one, none",
+    r"\bsomebody\b": "someone, another process",
+    r"(?<![\w.])(?-i:None): ": '"x if None", "optional; default x"',
+    r"\bis none that\b": "is not",
+    r"\bof which (few|none|some)\b": "few of which",
+}
+"""Regular expression -> what to write instead."""
+_ROOMS = {
+    "store_core": (
+        "", "codec", "config", "files", "filter", "index", "log", "put", "queue", "read",
+        "schedule", "snapshot", "staged_commit", "state",
+    ),
+}  # fmt: skip
+READ = [f"{package}/{room}".rstrip("/") for package, rooms in _ROOMS.items() for room in rooms]
+"""Folders that have been read for these words."""
+
+
+def prose_of(path: Path) -> list[tuple[int, str]]:
+    """Return (line, text) of each comment and docstring."""
+    text = path.read_text()
+    found = [
+        (token.start[0], token.string)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    for node in ast.walk(ast.parse(text)):
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, ast.Expr) and isinstance(inner.value, ast.Constant):
+                found += enumerate(str(inner.value.value).splitlines(), inner.lineno)
+    return found
+
+
+def avoided(text: str) -> list[str]:
+    return [
+        f"{match[0]!r}: {better}"
+        for phrase, better in PHRASES.items()
+        for match in re.finditer(phrase, text, re.IGNORECASE)
+    ]
+
+
+@pytest.mark.parametrize("folder", READ)
+def test_prose_keeps_to_the_word_list(folder):
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {problem}"
+        for path in sorted((ROOT / folder).glob("*.py"))
+        for line, text in prose_of(path)
+        for problem in avoided(text)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_list_is_seen():
+    assert avoided("Made anew by whoever has it; None: by nobody.") != []
+    assert len(avoided("Made anew by whoever has it; None: by nobody.")) == 4
+    assert not avoided("Rebuilt by the caller; by no one if None.")
