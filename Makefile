@@ -64,6 +64,7 @@ soak: $(READY) $(READY40) java ## long tests (MINUTES=10 SEED=1 STORES=10000), t
 lint: $(READY_LINT) ## style, types, import layers
 	$(BIN)/ruff check --config conf/ruff.toml .
 	$(BIN)/ruff format --config conf/ruff.toml --check .
+	$(BIN)/codespell
 	$(BIN)/mypy --strict store_core rmqnet rmqsource bench pyspark_rocketmq.py pyspark_rocketmq_store.py
 	$(BIN)/lint-imports --config setup.cfg
 
