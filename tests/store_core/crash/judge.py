@@ -61,13 +61,19 @@ def assert_sound(root: Path, config: MessageStoreConfig, torn: Collection[int] =
 
 
 def _is_of_torn(snapshot: StoreSnapshot, finding: Finding, torn: Collection[int]) -> bool:
-    """Return whether all it says is that units have the tags that torn messages had."""
-    if finding.kind != FindingKind.UNIT_TAGS:
+    """Return whether all it says is that units and entries have what torn messages had."""
+    if finding.kind == FindingKind.UNIT_TAGS:
+        topic, _, queue_id = finding.place.rpartition("/")
+        got = snapshot.get_message("judge", topic, int(queue_id), finding.position, finding.count)
+        bodies, most = [message.body for message in got.messages[:1]], len(torn)
+    elif finding.kind == FindingKind.INDEX_ENTRY:
+        places = {int(example.rpartition(" ")[2]) for example in finding.examples}
+        bodies = [snapshot.reader.read(place).body for place in sorted(places)]
+        most = 2 * len(torn)  # each has two keys
+    else:
         return False
-    topic, _, queue_id = finding.place.rpartition("/")
-    got = snapshot.get_message("judge", topic, int(queue_id), finding.position, finding.count)
-    numbers = [int(message.body.split(b":")[0]) for message in got.messages]
-    return numbers[:1] != [] and numbers[0] in torn and finding.count <= len(torn)
+    numbers = {int(body.split(b":")[0]) for body in bodies}
+    return numbers != set() and numbers <= set(torn) and finding.count <= most
 
 
 def _check_keys(store: MessageStore, numbers: list[int]) -> None:
