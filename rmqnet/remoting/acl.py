@@ -1,4 +1,4 @@
-"""Signatures of requests, as brokers with access control want them.
+"""Request signatures for brokers with access control.
 
 Source: RocketMQ ``AclClientRPCHook``, ``AclUtils.combineRequestContent``, ``AclSigner``,
 ``PlainAccessValidator``, ``DefaultAuthenticationContextBuilder`` (releases 4.9.7 and 5.3.3).
@@ -27,16 +27,16 @@ _V4_9_3 = 399
 
 @dataclass(frozen=True)
 class AclCredentials:
-    """Who asks, and what proves it; no part of it is shown.
+    """Account and key that sign requests; its ``repr`` shows neither.
 
     Parameters
     ----------
     access_key
         Name of the account.
     secret_key
-        Key of its signatures; it never travels.
+        Key that signs requests; it is never sent.
     security_token
-        Of a temporary account; None: none.
+        Token of a temporary account; optional.
     """
 
     access_key: str = field(repr=False)
@@ -52,12 +52,12 @@ class AclCredentials:
 def sign(command: RemotingCommand, credentials: AclCredentials) -> None:
     """Add access key, token and signature to the fields of a request.
 
-    Signed are the values of all fields in the order of their names, then the body. One field is
-    left out, that of queries by key: brokers of 4.x never count it, later ones only of clients
-    that are newer than 4.9.3. So the request says that it is as old as that.
+    The signature covers the values of all fields, in the order of their names, then the body. It
+    leaves out the marker of queries by unique key: brokers of 4.x never include that, later ones
+    only for clients newer than 4.9.3. A request with the marker thus states version 4.9.3 at most.
     """
     fields = command.ext_fields
-    fields.pop(SIGNATURE, None)  # of an earlier attempt
+    fields.pop(SIGNATURE, None)  # from an earlier attempt
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token
@@ -69,8 +69,8 @@ def sign(command: RemotingCommand, credentials: AclCredentials) -> None:
 
 
 def signature_of(fields: Mapping[str, str], body: bytes, secret_key: str) -> str:
-    """Return the signature of the fields, which hold none, and the body of a request."""
-    # Half a surrogate pair is a question mark to Java.
+    """Return the signature of a request's body and fields, which contain no signature yet."""
+    # Java encodes an unpaired surrogate as a question mark.
     text = "".join([fields[name] for name in sorted(fields)]).encode(errors="replace")
     digest = hmac.new(secret_key.encode(), text + body, hashlib.sha1).digest()
     return base64.b64encode(digest).decode()

@@ -1,4 +1,4 @@
-"""Numbers of the protocol: what is asked for, what is answered, who speaks.
+"""Codes of the protocol: requests, responses, languages and header forms.
 
 Source: RocketMQ ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``,
 ``MQVersion`` (release 5.3.3).
@@ -246,7 +246,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class LanguageCode(enum.IntEnum):
-    """What the sender is written in."""
+    """Programming language of the sender."""
 
     JAVA = 0
     CPP = 1
@@ -265,7 +265,7 @@ class LanguageCode(enum.IntEnum):
 
 
 class SerializeType(enum.IntEnum):
-    """In which of the two forms a header travels."""
+    """Form of a header on the wire."""
 
     JSON = 0
     ROCKETMQ = 1

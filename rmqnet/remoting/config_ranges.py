@@ -1,6 +1,6 @@
-"""Ranges of the numbers of topics and groups, which come in bodies and headers of requests.
+"""Valid ranges of the numbers in topic and group configurations that requests bring.
 
-That they have no more bits than in Java, whoever parses them has looked at.
+The parsers have already checked that each number fits its Java type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
-    """Raise RemotingFormatError for a topic that has a number out of range, and name both."""
+    """Raise RemotingFormatError, naming topic and value, if a value is out of range."""
     name = config.topic_name
     for key, number, least, most in (
         ("readQueueNums", config.read_queue_nums, 0, most_queues),
@@ -34,7 +34,7 @@ def check_topic_ranges(config: TopicConfig, most_queues: int = MAX_INT) -> None:
 
 
 def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_INT) -> None:
-    """Raise RemotingFormatError for a group that has a number out of range, and name both."""
+    """Raise RemotingFormatError, naming group and number, if a number is out of range."""
     name = config.group_name
     for key, number, least, most in (
         ("retryQueueNums", config.retry_queue_nums, 0, most_queues),
@@ -45,13 +45,13 @@ def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_I
 
 
 def check_count(what: str, count: int, most: int) -> None:
-    """Raise RemotingFormatError where one request names too many of something."""
+    """Raise RemotingFormatError if one request names too many of something."""
     if count > most:
         raise RemotingFormatError(f"{count} {what} in one request: at most {most} are taken")
 
 
 def check_int(name: str, number: int) -> int:
-    """Return a number of 32 bits; RemotingFormatError for a larger one."""
+    """Return the number; raise RemotingFormatError if it does not fit in 32 bits."""
     _check(name, number, -MAX_INT - 1, MAX_INT)
     return number
 

@@ -1,4 +1,4 @@
-"""Whose request the calling thread works on: who has left needs no answer."""
+"""The client whose request a thread works on; one that has left needs no answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _current = threading.local()
 
 @contextmanager
 def working_for(connection: ServerConnection) -> Iterator[None]:
-    """Have `check_wanted` in a block look at this client."""
+    """Make `check_wanted` check this client within a block."""
     _current.connection = connection
     try:
         yield
@@ -27,12 +27,12 @@ def working_for(connection: ServerConnection) -> Iterator[None]:
 
 
 def check_wanted() -> None:
-    """End work whose client has left: to be called now and then by what may take long.
+    """End work whose client has left; work that may take long calls this now and then.
 
     Raises
     ------
     RemotingConnectError
-        The client is not there any more, or the server stops.
+        The client has disconnected, or the server is stopping.
     """
     connection = getattr(_current, "connection", None)
     if connection is not None and not connection.is_open:

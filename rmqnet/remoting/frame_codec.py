@@ -1,7 +1,7 @@
-"""Between commands and the bytes on the wire.
+"""Encoding of commands as frames, and decoding of a connection's bytes.
 
-A frame is: 4 bytes, the length of what follows; 1 byte, the form of the header; 3 bytes, its
-length; the header; the body. Numbers are big-endian.
+A frame has 4 bytes for the length of the rest, 1 byte for the form of the header, 3 bytes for its
+length, the header, and the body. Numbers are big-endian.
 
 Source: RocketMQ ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder`` (release 5.3.3).
 """
@@ -19,21 +19,21 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core.config.lenient_json import parse_lenient_json
 
 MAX_FRAME_BYTES = 1 << 24
-"""RocketMQ's own limit of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
+"""RocketMQ's own limit on a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
 _LENGTH = struct.Struct(">i")
-_PREFIX = struct.Struct(">iI")  # length of what follows; form and length of the header
+_PREFIX = struct.Struct(">iI")  # length of the rest; form and length of the header
 _MAX_HEADER_BYTES = (1 << 24) - 1
 _SMALL_PIECE_BYTES = 4096
-_FIELD_BYTES = 200  # of memory for a field of a header, beside its texts
-# A value of 3 bytes becomes an object of 60 and more. Real headers have tens of values; the ids of
-# a batch, which are one text, have commas.
+_FIELD_BYTES = 200  # memory per header field, without its texts
+# A value of 3 bytes becomes an object of 60 or more. Real headers have tens of values; the commas
+# in the ids of a batch, which are one text, count as well.
 _MAX_JSON_VALUES = 200_000
 _INT_BEGIN, _INT_END = -(1 << 31), 1 << 31
 _JSON = json.JSONDecoder()
 _LANGUAGES: dict[str, LanguageCode] = {code.name: code for code in LanguageCode}
 _FIXED = struct.Struct(">hBhii")  # code, language, version, opaque, flag
 _NAME_LENGTH = struct.Struct(">h")
-_MAX_FIELDS = 10_000  # real headers have tens; each costs twenty times its bytes
+_MAX_FIELDS = 10_000  # real headers have tens; each takes twenty times its bytes
 _LANGUAGE_NAMES: dict[int, LanguageCode] = {code.value: code for code in LanguageCode}
 
 
@@ -60,35 +60,35 @@ def encode_frame(command: RemotingCommand, max_frame_bytes: int = MAX_FRAME_BYTE
 
 
 class FrameDecoder:
-    """Makes commands of the bytes of one connection, however they are cut."""
+    """Decodes commands from the bytes of one connection, however these are split."""
 
     def __init__(self, peer: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.peer = peer
         self._max_frame_bytes = max_frame_bytes
-        self._at = 0  # of the frame being read, in all bytes of the connection
-        self._head = bytearray()  # of a frame whose header has not come whole,
-        self._head_end = 0  # and how long that will be, as far as known
-        self._command: RemotingCommand | None = None  # whose body has not come whole
-        self._missing = 0  # bytes of that body,
-        self._present = 0  # those of it that came,
-        self._header_cost = 0  # and what its header takes
+        self._at = 0  # start of the frame being read, in all bytes of the connection
+        self._head = bytearray()  # of a frame with an incomplete header
+        self._head_end = 0  # length of prefix and header, as far as known
+        self._command: RemotingCommand | None = None  # with an incomplete body
+        self._missing = 0  # bytes of that body still to come
+        self._present = 0  # bytes of it received
+        self._header_cost = 0  # memory that its header takes, bytes
         self._pieces: list[bytearray | memoryview] = []
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of memory, nearly, that a frame takes which is not whole yet."""
+        """Approximate memory that the incomplete frame takes, in bytes."""
         return len(self._head) + self._present + self._header_cost
 
     def feed(self, data: bytes) -> list[RemotingCommand]:
-        """Return the commands that are complete with these bytes, in their order.
+        """Return the commands that these bytes complete, in order.
 
-        Each byte is copied a fixed number of times, however small the pieces are that come.
+        Each byte is copied a fixed number of times, however small the pieces that arrive.
 
         Raises
         ------
         RemotingFormatError
             The bytes are not frames, or one is too long; the message names the peer and the
-            place. The connection cannot go on.
+            position. The connection is unusable from there.
         """
         commands: list[RemotingCommand] = []
         at = 0
@@ -130,7 +130,7 @@ class FrameDecoder:
             commands.append(command)
         self._head += memoryview(data)[begin:]
         self._head_end = head_end
-        if _LENGTH.size <= len(self._head) < _PREFIX.size:  # nothing may follow a wrong one
+        if _LENGTH.size <= len(self._head) < _PREFIX.size:  # check early: a peer may send no more
             (length,) = _LENGTH.unpack_from(self._head)
             self._check_lengths(length, 0)
 
@@ -138,7 +138,7 @@ class FrameDecoder:
         self, command: RemotingCommand, data: bytes, begin: int, header_bytes: int, missing: int
     ) -> None:
         piece = memoryview(data)[begin:]
-        # All that came with a view stays in memory as long as the view does.
+        # A view keeps all bytes of its buffer in memory.
         self._pieces = [bytearray(piece) if len(piece) < begin else piece]
         self._command, self._present, self._missing = command, len(piece), missing
         self._header_cost = header_bytes + _FIELD_BYTES * len(command.ext_fields)
@@ -146,13 +146,13 @@ class FrameDecoder:
     def _feed_body(
         self, command: RemotingCommand, data: bytes, commands: list[RemotingCommand]
     ) -> int:
-        """Take what belongs to the body; return where the rest begins."""
+        """Take the bytes of the body; return the position of the rest."""
         size = min(self._missing, len(data))
         piece = memoryview(data)[:size]
         last = self._pieces[-1]
         if size > _SMALL_PIECE_BYTES:
             self._pieces.append(piece)
-        elif isinstance(last, bytearray):  # else millions of objects, where each byte comes alone
+        elif isinstance(last, bytearray):  # not an object per byte of a slow peer
             last += piece
         else:
             self._pieces.append(bytearray(piece))
@@ -185,7 +185,7 @@ def _decode_header(form: int, header: bytes) -> RemotingCommand:
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:
-    # By hand: a third of the time of json.dumps.
+    # Written by hand, this takes a third of the time of json.dumps.
     fields = ",".join(
         [f"{_quoted(name)}:{_quoted(value)}" for name, value in command.ext_fields.items()]
     )
@@ -237,7 +237,7 @@ def _parse(header: bytes) -> Any:
         if end == len(text):
             return content
     except (ValueError, RecursionError):
-        pass  # maybe JSON as fastjson writes it
+        pass  # it may be JSON as fastjson writes it
     try:
         return parse_lenient_json(text)
     except ValueError as err:
@@ -249,7 +249,7 @@ def _begins_of_values(header: bytes) -> int:
 
 
 def _wrong(content: dict[str, Any]) -> RemotingFormatError:
-    """Return what is wrong with a header whose fixed fields are not what they must be."""
+    """Return the error for a header with an invalid fixed field."""
     for name in ("code", "opaque", "flag", "version"):
         value = content.get(name, 0 if name in {"flag", "version"} else None)
         if value.__class__ is not int or not _INT_BEGIN <= value < _INT_END:
@@ -269,7 +269,7 @@ def _texts(fields: Any) -> dict[str, str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return the text that RocketMQ takes for a value of JSON."""
+    """Return the text that RocketMQ reads for a JSON value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
@@ -279,12 +279,12 @@ def _text(name: str, value: Any) -> str:
 
 # Source: RocketMQ ``RocketMQSerializable`` (release 5.3.3).
 def encode_rocketmq_header(command: RemotingCommand) -> bytes:
-    """Return the header.
+    """Return the binary header of a command.
 
     Raises
     ------
     RemotingFormatError
-        A number or a name does not fit in this form; codes above 32767 do not.
+        A number or a name does not fit this form, such as a code above 32767.
     """
     pieces = []
     for name, value in command.ext_fields.items():
@@ -306,13 +306,13 @@ def encode_rocketmq_header(command: RemotingCommand) -> bytes:
 
 
 def decode_rocketmq_header(header: Any) -> RemotingCommand:
-    """Return the command, without a body, of a header's bytes (of any buffer).
+    """Return the command of a header, without a body; any buffer will do.
 
     Raises
     ------
     RemotingFormatError
         The header ends early, a length is negative or beyond the end, or a text is not UTF-8; the
-        message says where in the header.
+        message names the position in the header.
     """
     try:
         code, language, version, opaque, flag = _FIXED.unpack_from(header)
@@ -334,7 +334,7 @@ def decode_rocketmq_header(header: Any) -> RemotingCommand:
 
 
 def _prefixed(text: str, prefix: struct.Struct) -> bytes:
-    data = text.encode(errors="replace")  # as Java does with half a surrogate pair
+    data = text.encode(errors="replace")  # as Java does with an unpaired surrogate
     try:
         return prefix.pack(len(data)) + data
     except struct.error as err:
@@ -352,7 +352,7 @@ def _fields(header: Any, at: int) -> dict[str, str]:
         if at >= end:
             return fields
         name, at = _short_text(header, at, _NAME_LENGTH)
-        # RocketMQ reads null where an empty value was sent.
+        # RocketMQ reads an empty value as null.
         fields[name], at = _short_text(header, at, _LENGTH)
     raise RemotingFormatError(f"a header of more than {_MAX_FIELDS} fields")
 

@@ -1,9 +1,9 @@
-"""Between the typed fields of a header and the texts that travel.
+"""Conversion between the typed fields of a header and their texts on the wire.
 
-A header is a dataclass. Its fields are ``str``, ``int`` (32 bits, as
-in Java), ``Long`` (64) or ``bool``; one without a default is required, an optional one is None
-where it is absent. On the wire a name is the field's name in camel case, unless `wire_name` says
-otherwise. Every number of every request is checked here, before anything is done with it.
+A header is a dataclass with fields of type ``str``, ``int`` (32 bits, as in Java), ``Long`` (64
+bits) or ``bool``. A field without a default is required; an absent optional field is None. Its
+name on the wire is the field's name in camel case, unless `wire_name` gives another. Every number
+of a request is checked here, before the request is processed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_):
-        """Do nothing: it tells type checkers what `Header` does."""
+        """Do nothing; the real one describes `Header` to type checkers."""
         return lambda cls: cls
 
 
@@ -38,7 +38,7 @@ _WIRE_NAME = "wire_name"
 _SHORT_NAME = "short_name"
 _ONE_OF = "one_of"
 _WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,40}", re.ASCII)
-_SAFE_INT_DIGITS, _SAFE_LONG_DIGITS = 10, 19  # fewer are no more than 32 and 64 bits
+_SAFE_INT_DIGITS, _SAFE_LONG_DIGITS = 10, 19  # fewer always fit in 32 and 64 bits
 
 Long = int
 """Annotates a field of 64 bits; one of 32 is an ``int``."""
@@ -51,13 +51,13 @@ class Header:
     """Fields of a request or an answer; each subclass is a dataclass."""
 
     HAS_SHORT_NAMES: ClassVar[bool] = False
-    """The names on the wire are the one-letter ones of RocketMQ's V2 headers."""
+    """Whether names on the wire are the one-letter names of RocketMQ's V2 headers."""
 
-    __hash__ = None  # type: ignore[assignment]  # fields may be set
+    __hash__ = None  # type: ignore[assignment]  # fields can be assigned
 
     def __init_subclass__(cls) -> None:
-        # What is the same for all is here: a dataclass compiles each method of its own when it
-        # is declared, and 70 of them would take a tenth of the time that a broker has to start.
+        # Common methods are defined here: a dataclass compiles its own when it is declared, and
+        # 70 of them would take a tenth of the time that a broker needs to start.
         dataclasses.dataclass(repr=False, eq=False)(cls)
 
     def __eq__(self, other: object) -> bool:
@@ -87,22 +87,22 @@ class _Field(NamedTuple):
 
 
 def wire_name(name: str) -> dict[str, str]:
-    """Return a field's metadata: its name on the wire, where the rule does not give it."""
+    """Return metadata of a field whose name on the wire is not its name in camel case."""
     return {_WIRE_NAME: name}
 
 
 def short_name(name: str) -> dict[str, str]:
-    """Return a field's metadata: its name on the wire in V2 headers."""
+    """Return metadata with a field's name on the wire in V2 headers."""
     return {_SHORT_NAME: name}
 
 
 def one_of(*texts: str) -> dict[str, tuple[str, ...]]:
-    """Return a field's metadata: the only texts that it may have on the wire."""
+    """Return metadata with the only texts that a field may have on the wire."""
     return {_ONE_OF: texts}
 
 
 def encode_header(header: Header) -> dict[str, str]:
-    """Return the fields as they travel; those that are None stay away."""
+    """Return the fields as texts for the wire, without those that are None."""
     texts: dict[str, str] = {}
     for name, wire in _names(type(header)):
         value = getattr(header, name)
@@ -118,13 +118,13 @@ def encode_header(header: Header) -> dict[str, str]:
 
 
 def decode_header(cls: type[H], ext_fields: dict[str, str]) -> H:
-    """Return the typed fields; what the class does not name is ignored.
+    """Return the typed fields; fields that the class does not name are ignored.
 
     Raises
     ------
     RemotingFormatError
-        A required field is missing, or one is not the number it must be, or not in its range; the
-        message names it.
+        A required field is missing, or a value is not a number, out of range or not one of the
+        allowed texts; the message names the field.
     """
     values = {}
     for name, wire, parse, is_required, texts in _fields(cls):
@@ -186,7 +186,7 @@ def _text(text: str, _: str) -> str:
 
 def _int(text: str, wire: str) -> int:
     if len(text) < _SAFE_INT_DIGITS and text.isdecimal() and text.isascii():
-        return int(text)  # nearly all: a third of the time of what follows
+        return int(text)  # nearly all numbers, in a third of the time of `_number`
     return _number(text, wire, 32)
 
 
@@ -207,10 +207,10 @@ def _number(text: str, wire: str, bits: int) -> int:
 
 
 def _truth(text: str, _: str) -> bool:
-    return text.lower() == "true"  # all else is false, as Java reads it
+    return text.lower() == "true"  # anything else is false, as in Java
 
 
-# By the text of the annotation: it is evaluated nowhere, and Python 3.9 could not.
+# By the text of the annotation, which is never evaluated: Python 3.9 could not.
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "str": _text,
     "int": _int,

@@ -1,8 +1,8 @@
-"""Fields of every request that a client sends or gets, and of the answers that have fields.
+"""Fields of every request that a client sends or receives, and of the answers that have fields.
 
-One class a request, named as RocketMQ's; requests that are not here have no fields. ``bname`` is
-the name of the broker that is meant. Source: RocketMQ ``remoting/protocol/header`` (release 5.3.3),
-and what clients of 5.3.3 and 4.9.7 were seen to send.
+Each request has a class, named as in RocketMQ; requests that are not listed have no fields.
+``bname`` is the name of the broker that the request is for. Source: RocketMQ
+``remoting/protocol/header`` (release 5.3.3), and requests observed from clients of 5.3.3 and 4.9.7.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rmqnet.remoting.header_fields import Header, Long, RequestHeader, one_of, s
 
 
 class SendMessageRequestHeader(RequestHeader, code=RequestCode.SEND_MESSAGE):
-    """A message to be stored; the body is its body."""
+    """Store a message; its body is the request's body."""
 
     producer_group: str = field(metadata=short_name("a"))
     topic: str = field(metadata=short_name("b"))
@@ -33,13 +33,13 @@ class SendMessageRequestHeader(RequestHeader, code=RequestCode.SEND_MESSAGE):
 
 
 class SendMessageRequestHeaderV2(SendMessageRequestHeader, code=RequestCode.SEND_MESSAGE_V2):
-    """The same fields under names of one letter, as clients send them."""
+    """The same fields under one-letter names, as clients send them."""
 
     HAS_SHORT_NAMES = True
 
 
 class PullMessageRequestHeader(RequestHeader, code=RequestCode.PULL_MESSAGE):
-    """Messages of one queue from an offset on."""
+    """Pull messages of one queue, from an offset on."""
 
     consumer_group: str
     topic: str
@@ -61,7 +61,7 @@ class PullMessageRequestHeader(RequestHeader, code=RequestCode.PULL_MESSAGE):
 
 
 class QueryMessageRequestHeader(RequestHeader, code=RequestCode.QUERY_MESSAGE):
-    """Messages by key, or by unique key."""
+    """Query messages by key or by unique key."""
 
     topic: str
     key: str
@@ -69,15 +69,15 @@ class QueryMessageRequestHeader(RequestHeader, code=RequestCode.QUERY_MESSAGE):
     begin_timestamp: Long
     end_timestamp: Long
     index_type: str | None = None
-    """``K``: key, ``U``: unique key, ``T``: tag; since 5.4."""
+    """``K`` for key, ``U`` for unique key, ``T`` for tag; since 5.4."""
     last_key: str | None = None
-    """Where the page before ended; since 5.4, of indexes in RocksDB."""
+    """End of the previous page; since 5.4, for indexes in RocksDB."""
     unique_key_query: bool | None = field(default=None, metadata=wire_name("_UNIQUE_KEY_QUERY"))
     bname: str | None = None
 
 
 class QueryConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUMER_OFFSET):
-    """Where a group is in a queue."""
+    """Query a group's offset in a queue."""
 
     consumer_group: str
     topic: str
@@ -87,7 +87,7 @@ class QueryConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.QUERY_CON
 
 
 class UpdateConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.UPDATE_CONSUMER_OFFSET):
-    """Where a group is in a queue, to be kept."""
+    """Set a group's offset in a queue."""
 
     consumer_group: str
     topic: str
@@ -97,7 +97,7 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader, code=RequestCode.UPDATE_C
 
 
 class CreateTopicRequestHeader(RequestHeader, code=RequestCode.UPDATE_AND_CREATE_TOPIC):
-    """A topic to be made or changed."""
+    """Create or change a topic."""
 
     topic: str
     default_topic: str
@@ -113,7 +113,7 @@ class CreateTopicRequestHeader(RequestHeader, code=RequestCode.UPDATE_AND_CREATE
 
 
 class SearchOffsetRequestHeader(RequestHeader, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
-    """The offset in a queue at a time."""
+    """Query the offset in a queue at a time."""
 
     topic: str
     queue_id: int
@@ -123,7 +123,7 @@ class SearchOffsetRequestHeader(RequestHeader, code=RequestCode.SEARCH_OFFSET_BY
 
 
 class GetMaxOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MAX_OFFSET):
-    """The end of a queue."""
+    """Query the end of a queue."""
 
     topic: str
     queue_id: int
@@ -132,7 +132,7 @@ class GetMaxOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MAX_OFFSET):
 
 
 class GetMinOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MIN_OFFSET):
-    """The begin of a queue."""
+    """Query the start of a queue."""
 
     topic: str
     queue_id: int
@@ -142,7 +142,7 @@ class GetMinOffsetRequestHeader(RequestHeader, code=RequestCode.GET_MIN_OFFSET):
 class GetEarliestMsgStoretimeRequestHeader(
     RequestHeader, code=RequestCode.GET_EARLIEST_MSG_STORETIME
 ):
-    """When the first message of a queue was stored."""
+    """Query when the first message of a queue was stored."""
 
     topic: str
     queue_id: int
@@ -150,14 +150,14 @@ class GetEarliestMsgStoretimeRequestHeader(
 
 
 class ViewMessageRequestHeader(RequestHeader, code=RequestCode.VIEW_MESSAGE_BY_ID):
-    """One message, by its place in the commit log."""
+    """Read one message by its offset in the commit log."""
 
     offset: Long
     topic: str | None = None
 
 
 class UnregisterClientRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_CLIENT):
-    """A client goes, as member of these groups."""
+    """Remove a client that leaves from these groups."""
 
     client_id: str = field(metadata=wire_name("clientID"))
     producer_group: str | None = None
@@ -166,7 +166,7 @@ class UnregisterClientRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_C
 
 
 class ConsumerSendMsgBackRequestHeader(RequestHeader, code=RequestCode.CONSUMER_SEND_MSG_BACK):
-    """A message that could not be consumed, to be tried again later."""
+    """Return a message that could not be consumed, for a later retry."""
 
     offset: Long
     group: str
@@ -179,7 +179,7 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader, code=RequestCode.CONSUMER_
 
 
 class EndTransactionRequestHeader(RequestHeader, code=RequestCode.END_TRANSACTION):
-    """How a transaction ended."""
+    """Report how a transaction ended."""
 
     producer_group: str
     tran_state_table_offset: Long
@@ -195,14 +195,14 @@ class EndTransactionRequestHeader(RequestHeader, code=RequestCode.END_TRANSACTIO
 class GetConsumerListByGroupRequestHeader(
     RequestHeader, code=RequestCode.GET_CONSUMER_LIST_BY_GROUP
 ):
-    """Ids of the clients of a group."""
+    """Query the ids of a group's clients."""
 
     consumer_group: str
     bname: str | None = None
 
 
 class CheckTransactionStateRequestHeader(RequestHeader, code=RequestCode.CHECK_TRANSACTION_STATE):
-    """A broker asks a producer how a transaction ended; the body is its message."""
+    """A broker asks a producer how a transaction ended; its message is the body."""
 
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -216,14 +216,14 @@ class CheckTransactionStateRequestHeader(RequestHeader, code=RequestCode.CHECK_T
 class NotifyConsumerIdsChangedRequestHeader(
     RequestHeader, code=RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 ):
-    """A broker tells a consumer that its group has changed."""
+    """A broker notifies a consumer that its group has changed."""
 
     consumer_group: str
     bname: str | None = None
 
 
 class PutKVConfigRequestHeader(RequestHeader, code=RequestCode.PUT_KV_CONFIG):
-    """A value that name servers keep."""
+    """Store a value in a name server."""
 
     namespace: str
     key: str
@@ -231,21 +231,21 @@ class PutKVConfigRequestHeader(RequestHeader, code=RequestCode.PUT_KV_CONFIG):
 
 
 class GetKVConfigRequestHeader(RequestHeader, code=RequestCode.GET_KV_CONFIG):
-    """A value that name servers keep, by its key."""
+    """Query a value of a name server by its key."""
 
     namespace: str
     key: str
 
 
 class DeleteKVConfigRequestHeader(RequestHeader, code=RequestCode.DELETE_KV_CONFIG):
-    """A value that name servers keep no more."""
+    """Delete a value from a name server."""
 
     namespace: str
     key: str
 
 
 class RegisterBrokerRequestHeader(RequestHeader, code=RequestCode.REGISTER_BROKER):
-    """A broker tells a name server of itself; its topics are the body."""
+    """A broker registers with a name server; its topics are the body."""
 
     broker_name: str
     broker_addr: str
@@ -259,7 +259,7 @@ class RegisterBrokerRequestHeader(RequestHeader, code=RequestCode.REGISTER_BROKE
 
 
 class UnRegisterBrokerRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_BROKER):
-    """A broker leaves."""
+    """A broker that leaves unregisters."""
 
     broker_name: str
     broker_addr: str
@@ -268,7 +268,7 @@ class UnRegisterBrokerRequestHeader(RequestHeader, code=RequestCode.UNREGISTER_B
 
 
 class GetRouteInfoRequestHeader(RequestHeader, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
-    """Brokers and queues of a topic."""
+    """Query the brokers and queues of a topic."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -276,14 +276,14 @@ class GetRouteInfoRequestHeader(RequestHeader, code=RequestCode.GET_ROUTEINFO_BY
 
 
 class GetTopicStatsInfoRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_STATS_INFO):
-    """Offsets and last store times of a topic's queues."""
+    """Query offsets and last store times of a topic's queues."""
 
     topic: str
     bname: str | None = None
 
 
 class ViewBrokerStatsDataRequestHeader(RequestHeader, code=RequestCode.VIEW_BROKER_STATS_DATA):
-    """What was counted of a topic or group: ``TOPIC_PUT_NUMS`` and such, and of what."""
+    """Query a statistic (such as ``TOPIC_PUT_NUMS``) of a topic or group."""
 
     stats_name: str
     stats_key: str
@@ -292,7 +292,7 @@ class ViewBrokerStatsDataRequestHeader(RequestHeader, code=RequestCode.VIEW_BROK
 class GetConsumerConnectionListRequestHeader(
     RequestHeader, code=RequestCode.GET_CONSUMER_CONNECTION_LIST
 ):
-    """Connections and subscriptions of a group."""
+    """Query connections and subscriptions of a consumer group."""
 
     consumer_group: str
     bname: str | None = None
@@ -301,14 +301,14 @@ class GetConsumerConnectionListRequestHeader(
 class GetProducerConnectionListRequestHeader(
     RequestHeader, code=RequestCode.GET_PRODUCER_CONNECTION_LIST
 ):
-    """Connections of a group of producers."""
+    """Query connections of a producer group."""
 
     producer_group: str
     bname: str | None = None
 
 
 class WipeWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.WIPE_WRITE_PERM_OF_BROKER):
-    """A broker shall get no more messages."""
+    """Remove write permission from a broker's topics."""
 
     broker_name: str
 
@@ -316,17 +316,17 @@ class WipeWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.WIPE_WR
 class DeleteSubscriptionGroupRequestHeader(
     RequestHeader, code=RequestCode.DELETE_SUBSCRIPTIONGROUP
 ):
-    """A group to be removed."""
+    """Delete a group."""
 
     group_name: str
     clean_offset: bool | None = None
     remove_offset: bool | None = None
-    """As release 4.9 calls it."""
+    """Name of ``clean_offset`` in release 4.9."""
     bname: str | None = None
 
 
 class GetConsumeStatsRequestHeader(RequestHeader, code=RequestCode.GET_CONSUME_STATS):
-    """Offsets of a group and of the queues that it reads."""
+    """Query offsets of a group and of the queues that it reads."""
 
     consumer_group: str
     topic: str | None = None
@@ -335,14 +335,14 @@ class GetConsumeStatsRequestHeader(RequestHeader, code=RequestCode.GET_CONSUME_S
 
 
 class DeleteTopicRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_BROKER):
-    """A topic to be removed from a broker."""
+    """Delete a topic from a broker."""
 
     topic: str
     bname: str | None = None
 
 
 class DeleteTopicFromNamesrvRequestHeader(RequestHeader, code=RequestCode.DELETE_TOPIC_IN_NAMESRV):
-    """A topic to be forgotten by a name server."""
+    """Delete a topic from a name server."""
 
     topic: str
     cluster_name: str | None = None
@@ -350,20 +350,20 @@ class DeleteTopicFromNamesrvRequestHeader(RequestHeader, code=RequestCode.DELETE
 
 
 class RegisterTopicRequestHeader(RequestHeader, code=RequestCode.REGISTER_TOPIC_IN_NAMESRV):
-    """One topic of a broker, to be known by a name server; its route is the body."""
+    """Register one topic of a broker with a name server; its route is the body."""
 
     topic: str
 
 
 class GetBrokerMemberGroupRequestHeader(RequestHeader, code=RequestCode.GET_BROKER_MEMBER_GROUP):
-    """Master and slaves of a broker name."""
+    """Query master and slaves of a broker name."""
 
     cluster_name: str
     broker_name: str
 
 
 class BrokerHeartbeatRequestHeader(RequestHeader, code=RequestCode.BROKER_HEARTBEAT):
-    """A broker is still there."""
+    """A broker reports that it is up."""
 
     cluster_name: str
     broker_addr: str
@@ -377,13 +377,13 @@ class BrokerHeartbeatRequestHeader(RequestHeader, code=RequestCode.BROKER_HEARTB
 
 
 class GetKVListByNamespaceRequestHeader(RequestHeader, code=RequestCode.GET_KVLIST_BY_NAMESPACE):
-    """All values of a namespace that name servers keep."""
+    """Query all values of a namespace of a name server."""
 
     namespace: str
 
 
 class ResetOffsetRequestHeader(RequestHeader, code=RequestCode.INVOKE_BROKER_TO_RESET_OFFSET):
-    """A group shall go on elsewhere; a broker tells its clients with the same fields (220)."""
+    """Reset a group's offsets; the broker sends its clients the same fields (code 220)."""
 
     group: str
     topic: str
@@ -397,7 +397,7 @@ class ResetOffsetRequestHeader(RequestHeader, code=RequestCode.INVOKE_BROKER_TO_
 class GetConsumerStatusRequestHeader(
     RequestHeader, code=RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 ):
-    """Offsets that the clients of a group hold; a broker asks them with the same fields (221)."""
+    """Query the offsets of a group's clients; the broker asks them with the same fields (221)."""
 
     topic: str
     group: str
@@ -406,7 +406,7 @@ class GetConsumerStatusRequestHeader(
 
 
 class GetTopicsByClusterRequestHeader(RequestHeader, code=RequestCode.GET_TOPICS_BY_CLUSTER):
-    """Topics of a cluster."""
+    """Query the topics of a cluster."""
 
     cluster: str
 
@@ -414,14 +414,14 @@ class GetTopicsByClusterRequestHeader(RequestHeader, code=RequestCode.GET_TOPICS
 class QueryTopicConsumeByWhoRequestHeader(
     RequestHeader, code=RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 ):
-    """Groups that read a topic."""
+    """Query the groups that read a topic."""
 
     topic: str
     bname: str | None = None
 
 
 class QueryConsumeTimeSpanRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUME_TIME_SPAN):
-    """From when to when the messages of a topic are, and where a group is."""
+    """Query the time range of a topic's messages, and a group's position in it."""
 
     topic: str
     group: str
@@ -431,7 +431,7 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader, code=RequestCode.QUERY_CO
 class GetConsumerRunningInfoRequestHeader(
     RequestHeader, code=RequestCode.GET_CONSUMER_RUNNING_INFO
 ):
-    """What a consumer does; a broker asks it with the same fields."""
+    """Query a consumer's state; the broker asks it with the same fields."""
 
     consumer_group: str
     client_id: str
@@ -442,7 +442,7 @@ class GetConsumerRunningInfoRequestHeader(
 class ConsumeMessageDirectlyResultRequestHeader(
     RequestHeader, code=RequestCode.CONSUME_MESSAGE_DIRECTLY
 ):
-    """One message to be consumed now; a broker sends it to the client with the same fields."""
+    """Make a client consume one message now; the broker sends it the same fields."""
 
     consumer_group: str
     client_id: str | None = None
@@ -455,7 +455,7 @@ class ConsumeMessageDirectlyResultRequestHeader(
 
 
 class QueryConsumeQueueRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSUME_QUEUE):
-    """Entries of a consume queue."""
+    """Query entries of a consume queue."""
 
     topic: str | None = None
     queue_id: int | None = None
@@ -466,7 +466,7 @@ class QueryConsumeQueueRequestHeader(RequestHeader, code=RequestCode.QUERY_CONSU
 
 
 class QueryDataVersionRequestHeader(RequestHeader, code=RequestCode.QUERY_DATA_VERSION):
-    """Whether a name server's knowledge of a broker is old."""
+    """Query whether a name server's data on a broker is outdated."""
 
     broker_name: str
     broker_addr: str
@@ -475,7 +475,7 @@ class QueryDataVersionRequestHeader(RequestHeader, code=RequestCode.QUERY_DATA_V
 
 
 class ReplyMessageRequestHeader(RequestHeader, code=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT):
-    """A broker brings the reply to a request between clients; the body is its body."""
+    """A broker delivers the reply to a request between clients; its body is the body."""
 
     producer_group: str
     topic: str
@@ -495,13 +495,13 @@ class ReplyMessageRequestHeader(RequestHeader, code=RequestCode.PUSH_REPLY_MESSA
 
 
 class AddWritePermOfBrokerRequestHeader(RequestHeader, code=RequestCode.ADD_WRITE_PERM_OF_BROKER):
-    """A broker may get messages again."""
+    """Give write permission to a broker's topics again."""
 
     broker_name: str
 
 
 class QueryTopicsByConsumerRequestHeader(RequestHeader, code=RequestCode.QUERY_TOPICS_BY_CONSUMER):
-    """Topics that a group reads."""
+    """Query the topics that a group reads."""
 
     group: str
     bname: str | None = None
@@ -510,7 +510,7 @@ class QueryTopicsByConsumerRequestHeader(RequestHeader, code=RequestCode.QUERY_T
 class QuerySubscriptionByConsumerRequestHeader(
     RequestHeader, code=RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
 ):
-    """What of a topic a group reads."""
+    """Query a group's subscription to a topic."""
 
     group: str
     topic: str | None = None
@@ -518,7 +518,7 @@ class QuerySubscriptionByConsumerRequestHeader(
 
 
 class GetAllTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_ALL_TOPIC_CONFIG):
-    """Configuration of all topics; brokers before 5.5 look at none of the fields."""
+    """Query the configuration of all topics; brokers before 5.5 ignore the fields."""
 
     topic_seq: int | None = None
     data_version: str | None = None
@@ -528,7 +528,7 @@ class GetAllTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_ALL_TOP
 class GetAllSubscriptionGroupRequestHeader(
     RequestHeader, code=RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 ):
-    """Configuration of all groups; brokers before 5.5 look at none of the fields."""
+    """Query the configuration of all groups; brokers before 5.5 ignore the fields."""
 
     group_seq: int | None = None
     data_version: str | None = None
@@ -536,7 +536,7 @@ class GetAllSubscriptionGroupRequestHeader(
 
 
 class GetTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_CONFIG):
-    """Configuration of a topic."""
+    """Query the configuration of a topic."""
 
     topic: str
     bname: str | None = None
@@ -546,7 +546,7 @@ class GetTopicConfigRequestHeader(RequestHeader, code=RequestCode.GET_TOPIC_CONF
 class GetSubscriptionGroupConfigRequestHeader(
     RequestHeader, code=RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
 ):
-    """Configuration of a group."""
+    """Query the configuration of a group."""
 
     group: str
     bname: str | None = None
@@ -555,7 +555,7 @@ class GetSubscriptionGroupConfigRequestHeader(
 class UpdateGroupForbiddenRequestHeader(
     RequestHeader, code=RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
 ):
-    """Whether a group may read a topic; without `readable` only asked."""
+    """Set whether a group may read a topic; without `readable`, query it."""
 
     group: str
     topic: str
@@ -564,7 +564,7 @@ class UpdateGroupForbiddenRequestHeader(
 
 
 class CloneGroupOffsetRequestHeader(RequestHeader, code=RequestCode.CLONE_GROUP_OFFSET):
-    """A group shall go on where another is; without a topic in all of them."""
+    """Copy offsets of a group to another, for one topic or, without it, for all."""
 
     src_group: str
     dest_group: str
@@ -574,13 +574,13 @@ class CloneGroupOffsetRequestHeader(RequestHeader, code=RequestCode.CLONE_GROUP_
 
 
 class GetConsumeStatsInBrokerHeader(RequestHeader, code=RequestCode.GET_BROKER_CONSUME_STATS):
-    """Offsets of all groups; of order topics only, if that is wanted."""
+    """Query offsets of all groups, for all topics or only for order topics."""
 
     is_order: bool
 
 
 class RecallMessageRequestHeader(RequestHeader, code=RequestCode.RECALL_MESSAGE):
-    """A timer message that shall not be delivered."""
+    """Cancel the delivery of a timer message."""
 
     topic: str
     recall_handle: str
@@ -589,7 +589,7 @@ class RecallMessageRequestHeader(RequestHeader, code=RequestCode.RECALL_MESSAGE)
 
 
 class SendMessageResponseHeader(Header):
-    """Where a message was stored; several ids have commas between them."""
+    """Where a message was stored; several ids are separated by commas."""
 
     msg_id: str
     queue_id: int
@@ -602,7 +602,7 @@ class SendMessageResponseHeader(Header):
 
 
 class PullMessageResponseHeader(Header):
-    """Where to go on; the body is the messages."""
+    """Where to pull next; the body is the messages."""
 
     suggest_which_broker_id: Long
     next_begin_offset: Long
@@ -615,7 +615,7 @@ class PullMessageResponseHeader(Header):
 
 
 class HeartbeatResponseHeader(Header):
-    """What the broker makes of heartbeats; release 5 only."""
+    """How the broker handles heartbeats; release 5 only."""
 
     is_support_heart_beat_v2: bool | None = field(
         default=None, metadata=wire_name("IS_SUPPORT_HEART_BEAT_V2")
@@ -624,38 +624,38 @@ class HeartbeatResponseHeader(Header):
 
 
 class QueryMessageResponseHeader(Header):
-    """How far the index goes; the body is the messages."""
+    """Where the index ends; the body is the messages."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
 
 
 class QueryConsumerOffsetResponseHeader(Header):
-    """Where a group is in a queue."""
+    """Offset of a group in a queue."""
 
     offset: Long
 
 
 class SearchOffsetResponseHeader(Header):
-    """The offset at a time."""
+    """Offset at a time."""
 
     offset: Long
 
 
 class GetMaxOffsetResponseHeader(Header):
-    """The end of a queue."""
+    """End of a queue."""
 
     offset: Long
 
 
 class GetMinOffsetResponseHeader(Header):
-    """The begin of a queue."""
+    """Start of a queue."""
 
     offset: Long
 
 
 class GetEarliestMsgStoretimeResponseHeader(Header):
-    """When the first message was stored, in ms; -1: never."""
+    """Time in ms when the first message was stored; -1 if there is none."""
 
     timestamp: Long
 
@@ -673,7 +673,7 @@ class GetBrokerConfigResponseHeader(Header):
 
 
 class RegisterBrokerResponseHeader(Header):
-    """Where the master of a slave is."""
+    """Addresses of a slave's master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -686,31 +686,31 @@ class QueryDataVersionResponseHeader(Header):
 
 
 class WipeWritePermOfBrokerResponseHeader(Header):
-    """In how many topics."""
+    """Number of topics changed."""
 
     wipe_topic_count: int
 
 
 class AddWritePermOfBrokerResponseHeader(Header):
-    """In how many topics."""
+    """Number of topics changed."""
 
     add_topic_count: int
 
 
 class RecallMessageResponseHeader(Header):
-    """The recalled message."""
+    """Id of the recalled message."""
 
     msg_id: str
 
 
 class GetAllTopicConfigResponseHeader(Header):
-    """How many topics there are; since 5.5."""
+    """Number of topics; since 5.5."""
 
     total_topic_num: int | None = None
 
 
 class GetAllSubscriptionGroupResponseHeader(Header):
-    """How many groups there are; since 5.5."""
+    """Number of groups; since 5.5."""
 
     total_group_num: int | None = None
 
@@ -733,7 +733,7 @@ REQUEST_HEADERS: dict[int, type[RequestHeader]] = {
     **{cls.REQUEST_CODE: cls for cls in _CLASSES},
     **_ALSO,
 }
-"""The class of a request's fields, by request code; requests that are not here have none."""
+"""Class of a request's fields, by request code; requests not listed have no fields."""
 
 RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.SEND_MESSAGE: SendMessageResponseHeader,
@@ -760,4 +760,4 @@ RESPONSE_HEADERS: dict[int, type[Header]] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GetAllSubscriptionGroupResponseHeader,
     RequestCode.RECALL_MESSAGE: RecallMessageResponseHeader,
 }
-"""The class of the fields of a successful answer, by request code."""
+"""Class of the fields of a successful answer, by request code."""

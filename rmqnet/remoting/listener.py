@@ -1,4 +1,4 @@
-"""Where clients come in: takes them one by one, and leaves descriptors for the files of a store."""
+"""Accepts clients, and leaves enough descriptors for the files of a store."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _A_TURN = 64
-"""Clients that are taken before others are served."""
+"""Clients accepted in one turn of the loop, before connected ones are served."""
 
 _LEFT_OF, _LEAST_LEFT = 4, 32
 _REST_SECONDS = 1.0
 
 
 class Listener:
-    """Listens at one port; all calls but the first are made in the loop of `bind`.
+    """Listens at one port; all methods are called in the loop of `bind`.
 
-    A process that has no descriptor left cannot open the next file of its store. So clients whose
-    socket would be among the last quarter of those that the process may have (``ulimit -n``) are
-    disconnected at once.
+    A process without a free descriptor cannot open the next file of its store. A client whose
+    socket gets one of the last quarter of the process's descriptors (``ulimit -n``; at least 32)
+    is therefore disconnected immediately.
 
     Parameters
     ----------
     make_protocol
-        Makes what serves a client of its address; None: there is no room for it.
+        Takes a client's address, and returns its protocol, or None to disconnect the client.
     tls, handshake_timeout_s
-        How connections are encrypted, and how long a client may take to begin; None: not at all.
+        Encryption of connections, None for no encryption; seconds that a TLS handshake may take.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Listener:
         self._told: set[str] = set()
 
     async def bind(self, host: str, port: int) -> int:
-        """Take an address, which refuses clients until `start_serving`; return the port.
+        """Bind an address, which refuses clients until `start_serving`; return the port.
 
         Raises
         ------
         OSError
-            It cannot be had.
+            The address cannot be bound.
         """
         loop = asyncio.get_running_loop()
         bound = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
@@ -70,13 +70,13 @@ class Listener:
         return int(self._sockets[0].getsockname()[1])
 
     async def start_serving(self) -> None:
-        """Take clients."""
+        """Accept clients."""
         for each in self._sockets:
             each.listen(_BACKLOG)
             self._watch(each)
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more clients."""
         self._is_closed = True
         loop = asyncio.get_running_loop()
         for each in self._sockets:
@@ -86,7 +86,7 @@ class Listener:
             begin.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait, after `close`, until each client that had begun is connected or gone."""
+        """Wait, after `close`, until each accepted client is connected or gone."""
         if self._begins:
             await asyncio.wait(self._begins)
 
@@ -95,14 +95,14 @@ class Listener:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take those who wait."""
+        """Accept the clients that wait, up to `_A_TURN`."""
         most = _most_descriptors()
         for _ in range(_A_TURN):
             try:
                 client, address = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as err:  # there is no descriptor, or no memory: they wait
+            except OSError as err:  # no descriptor or no memory left: clients wait
                 self._tell(f"clients wait: {err.strerror}")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listening)
@@ -130,7 +130,7 @@ class Listener:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=timeout_s
             )
-        except OSError as err:  # it went, or speaks no TLS
+        except OSError as err:  # the client left, or does not speak TLS
             logger.debug("%s: a client did not begin: %s", self._name, err)
             client.close()
         except asyncio.CancelledError:
@@ -146,7 +146,7 @@ class Listener:
 
 
 def _most_descriptors() -> int | float:
-    """Return from which descriptor on they are kept for files."""
+    """Return the first descriptor that is reserved for files."""
     import resource  # noqa: PLC0415 (Unix only)
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,4 +1,4 @@
-"""What a broker tells name servers of its topics: the body of REGISTER_BROKER, in both forms.
+"""The body of REGISTER_BROKER, with a broker's topics, as JSON or compressed.
 
 Source: RocketMQ ``RegisterBrokerBody``, ``TopicConfigAndMappingSerializeWrapper``,
 ``TopicConfig.encode`` and ``UtilAll.crc32`` (release 5.3.3); 4.9.7 leaves out the mappings.
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_REGISTRATION_BYTES = 256 << 20
-"""Of a body that came compressed; a frame of 16 MiB may hold a thousand times as much."""
+"""Limit on an inflated body; a frame of 16 MiB can inflate to a thousand times its size."""
 
 _LENGTH = struct.Struct(">i")
 _BEST_COMPRESSION = 9
-_ZLIB_BEGIN = b"x"  # no JSON begins so
+_ZLIB_BEGIN = b"x"  # no JSON begins with it
 _CRC_MASK = 0x7FFF_FFFF
 _TOPIC_WORDS = 5  # before the attributes
 
@@ -38,7 +38,7 @@ class RegistrationBody:
     Parameters
     ----------
     filter_servers
-        Addresses; of releases before 5.0.
+        Addresses; only releases before 5.0 have any.
     """
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
@@ -48,14 +48,14 @@ class RegistrationBody:
 
 
 def body_crc32(body: bytes) -> int:
-    """Return the check sum in the header of a registration; there 0 means that there is none."""
+    """Return a body's checksum for the header of a registration, where 0 means none."""
     return zlib.crc32(body) & _CRC_MASK
 
 
 def encode_registration_body(body: RegistrationBody, *, compressed: bool = False) -> bytes:
     """Return the body as a broker of 5.3.3 sends it.
 
-    Compressed, as RocketMQ does it, ``order`` and ``topic_sys_flag`` of topics stay behind.
+    The compressed form omits ``order`` and ``topic_sys_flag`` of topics, as in RocketMQ.
     """
     if compressed:
         return zlib.compress(b"".join(map(_prefixed, _pieces(body))), _BEST_COMPRESSION)
@@ -71,15 +71,15 @@ def encode_registration_body(body: RegistrationBody, *, compressed: bool = False
 
 
 def decode_registration_body(body: bytes, *, compressed: bool = False) -> RegistrationBody:
-    """Return what a broker sent; an empty body has no topics.
+    """Return the content of a body that a broker sent; an empty body has no topics.
 
-    Brokers of 5.3.3 with ``compressedRegister=true`` say of a compressed body that it is not
-    (RocketMQ's own name server refuses them): the begin of the body counts, too.
+    Brokers of 5.3.3 with ``compressedRegister=true`` send a compressed body without marking it
+    (RocketMQ's own name server refuses it), so a body that begins like zlib counts as compressed.
 
     Raises
     ------
     RemotingFormatError
-        It is anything else.
+        The body is not a registration, or a topic has a value out of range.
     """
     if not body:
         return RegistrationBody()
@@ -113,8 +113,8 @@ def _addresses(value: Any) -> tuple[str, ...]:
     return tuple(map(str, value or ()))
 
 
-# The compressed form: a version; the number of topics, and each as text; filter servers; the number
-# of mappings, and each. All but the numbers have their length before them.
+# The compressed form: data version; number of topics, each topic as text; filter servers; number of
+# queue mappings, each mapping. Everything but the numbers is prefixed with its length.
 
 
 def _pieces(body: RegistrationBody) -> list[bytes | int]:
@@ -137,7 +137,7 @@ def _from_stream(data: bytes) -> RegistrationBody:
     version = parse_data_version(parse_lenient_json(reader.text()))
     topics = [_parse_topic_text(reader.text()) for _ in range(reader.number())]
     filter_servers = _addresses(parse_lenient_json(reader.text()))
-    # Brokers of 4.x end here.
+    # Brokers of 4.x send no mappings.
     count = 0 if reader.is_at_end else reader.number()
     mappings = [json_object(parse_lenient_json(reader.text()), "mapping") for _ in range(count)]
     return RegistrationBody(
@@ -200,7 +200,7 @@ def _parse_topic_text(text: str) -> TopicConfig:
     try:
         attributes = json_object(parse_lenient_json(rest[0]), "attributes") if rest else {}
     except ValueError:
-        attributes = {}  # as RocketMQ takes what it cannot read
+        attributes = {}  # RocketMQ also reads invalid attributes as none
     return TopicConfig(
         name,
         int(read_queues),

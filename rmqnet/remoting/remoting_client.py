@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 _MAX_OPAQUE = (1 << 31) - 1
 _CLOSE_SECONDS = 1.0
 _TLS_CLOSE_SECONDS = 0.1
-"""RocketMQ's servers do not answer the end of TLS, which connections wait for."""
+"""Short: RocketMQ's servers do not answer the TLS closure that connections wait for."""
 _MAX_PORT = 65535
 
 T = TypeVar("T")
 
 Processor = Callable[[str, RemotingCommand], Awaitable[Optional[RemotingCommand]]]
-"""Takes the address of a server and its request, returns the answer; None: there is none."""
+"""Takes a server's address and request; returns the answer, or None for no answer."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class RemotingClientConfig:
     Parameters
     ----------
     max_idle_s
-        Seconds without any byte after which a connection is closed; 0: never.
+        Seconds without traffic after which a connection is closed; 0 for no limit.
     min_reconnect_pause_s, max_reconnect_pause_s
-        After a failed attempt a server is left alone for the first, and after each further one
-        for twice as long, up to the second; requests fail at once meanwhile.
+        Pause after the first failed attempt to connect, doubled by each further one, and its
+        maximum; requests fail immediately during a pause.
     """
 
     connect_timeout_s: float = 3.0
@@ -64,28 +64,28 @@ class RemotingClientConfig:
 
 
 class _Server:
-    """What is known of a server beside its connection."""
+    """State of a server apart from its connection."""
 
     def __init__(self) -> None:
         self.connecting: asyncio.Task[RemotingConnection] | None = None
-        self.failures = 0  # attempts in a row after which no answer came
+        self.failures = 0  # consecutive attempts without an answer
         self.retry_at = 0.0
         self.reason = ""
-        self.beginning: dict[WaitingRequest, None] = {}  # not sent yet, in their order
+        self.beginning: dict[WaitingRequest, None] = {}  # not sent yet, in order
 
 
 class RemotingClient:
-    """Sends requests to servers by their addresses, and answers theirs.
+    """Sends requests to servers by address, and answers their requests.
 
-    It keeps one connection an address, made when the first request needs it. All calls are made
-    in one event loop.
+    It opens one connection per address, when the first request needs it. All calls are made in
+    one event loop.
 
     Parameters
     ----------
     credentials
-        Sign every request with them; None: none.
+        Sign every request; requests are unsigned if None.
     tls
-        How connections are encrypted; None: not at all.
+        Encryption of connections; they are unencrypted if None.
 
     Raises
     ------
@@ -106,18 +106,18 @@ class RemotingClient:
         self._processors: dict[int, Processor] = {}
         self._close_listeners: list[Callable[[str], object]] = []
         self._servers: dict[str, _Server] = {}
-        self._connections: dict[str, RemotingConnection] = {}  # those that take requests
-        self._open: set[RemotingConnection] = set()  # and those that begin or go away
+        self._connections: dict[str, RemotingConnection] = {}  # those that accept requests
+        self._open: set[RemotingConnection] = set()  # including those that start or go away
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opaque = 0
         self._is_closed = False
 
     def register_processor(self, request_code: int, processor: Processor) -> None:
-        """Have requests of servers with this code worked on; others are refused."""
+        """Answer servers' requests with this code; codes without a processor are refused."""
         self._processors[request_code] = processor
 
     def on_close(self, callback: Callable[[str], object]) -> None:
-        """Have a function called with the address of each connection that ends."""
+        """Register a function to call with the address of each connection that ends."""
         self._close_listeners.append(callback)
 
     async def invoke(
@@ -128,11 +128,11 @@ class RemotingClient:
         Raises
         ------
         RemotingConnectError
-            There is no connection, or it ended before the answer came.
+            There is no connection, or it ended before the answer arrived.
         RemotingTimeoutError
-            The answer did not come in time.
+            The answer did not arrive in time.
         RemotingTooMuchRequestError
-            Too many requests wait.
+            Too many requests are waiting.
         RemotingFormatError
             The frame would be too long.
         """
@@ -141,9 +141,9 @@ class RemotingClient:
     def invoke_future(
         self, address: str, command: RemotingCommand, timeout_s: float
     ) -> asyncio.Future[RemotingCommand]:
-        """Do as `invoke`, without a coroutine: the cheapest way to have many requests under way.
+        """Send a request as `invoke` does; without a coroutine, it is cheapest for many requests.
 
-        All errors come by the future.
+        All errors are set on the future.
         """
         loop = asyncio.get_running_loop()
         command.flag &= ~ONEWAY_FLAG  # it may have been sent as one
@@ -152,14 +152,14 @@ class RemotingClient:
         return request.future
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float) -> None:
-        """Send a request that is not answered; that it arrives is not known.
+        """Send a request that gets no answer; whether it arrives is unknown.
 
         Raises
         ------
         RemotingConnectError
             There is no connection.
         RemotingTooMuchRequestError
-            The server took nothing until the time was over.
+            The server accepted no data within the timeout.
         RemotingFormatError
             The frame would be too long.
         """
@@ -171,7 +171,7 @@ class RemotingClient:
         connection.write(self._frame(command))
 
     async def close(self) -> None:
-        """Close all connections; what waits fails."""
+        """Close all connections; waiting requests fail."""
         self._is_closed = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
@@ -188,7 +188,7 @@ class RemotingClient:
                 connection.abort()
             await asyncio.gather(*late)
 
-    # What connections call.
+    # Called by connections.
 
     def note_open(self, connection: RemotingConnection) -> None:
         """Keep a connection until it has ended."""
@@ -197,7 +197,7 @@ class RemotingClient:
             connection.abort()
 
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
-        """Work on a request of a server."""
+        """Process a request of a server."""
         processor = self._processors.get(command.code)
         if processor is None:
             logger.info("%s asks for %r: not supported", connection.address, command)
@@ -210,7 +210,7 @@ class RemotingClient:
             self._run(self._process(connection, command, processor))
 
     def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
-        """Send a request by a new connection: this one's server goes away."""
+        """Resend a request over a new connection, once: this one's server goes away."""
         address = connection.address
         if self._connections.get(address) is connection:
             logger.info("%s goes away", address)
@@ -241,12 +241,12 @@ class RemotingClient:
             except Exception:
                 logger.exception("on the end of the connection to %s", address)
 
-    # What happens inside.
+    # Internals.
 
     def _start(self, address: str, request: WaitingRequest) -> None:
         connection = self._connections.get(address)
         beginning = self._server(address).beginning
-        # What waits already goes first: requests of one caller stay in their order.
+        # Waiting requests go first, so that those of one caller stay in order.
         if connection is not None and connection.is_writable and not beginning:
             self._send(connection, request)
         elif len(self._tasks) >= self._config.max_waiting_requests:
@@ -262,14 +262,14 @@ class RemotingClient:
         self, address: str, request: WaitingRequest, beginning: dict[WaitingRequest, None]
     ) -> None:
         try:
-            while request in beginning:  # whoever goes on first sends for all
+            while request in beginning:  # the first task to resume sends for all
                 connection = await self._writable_connection(address, request.deadline)
                 while beginning and connection.is_writable:
                     first = next(iter(beginning))
                     del beginning[first]
                     if not first.future.done():
                         self._send(connection, first)
-        except Exception as err:  # whatever it is: somebody waits
+        except Exception as err:  # any error: a caller waits for it
             if request in beginning:
                 del beginning[request]
                 request.fail(err)
@@ -280,7 +280,7 @@ class RemotingClient:
             return
         try:
             frame = self._frame(request.command)
-        except Exception as err:  # whatever it is: somebody waits
+        except Exception as err:  # any error: a caller waits for it
             request.fail(err)
             return
         connection.send(request, frame)
@@ -292,7 +292,7 @@ class RemotingClient:
         return encode_frame(command, self._config.max_frame_bytes)
 
     async def _writable_connection(self, address: str, deadline: float) -> RemotingConnection:
-        while True:  # again, where a connection that was idle is closed at this very moment
+        while True:  # again if an idle connection is closed at this moment
             connection = self._connections.get(address)
             if connection is None or not connection.is_open:
                 connection = await self._within(
@@ -312,7 +312,7 @@ class RemotingClient:
             raise error from None
 
     def _connecting(self, address: str) -> asyncio.Task[RemotingConnection]:
-        """Return the one attempt to connect that is under way; begin it if there is none."""
+        """Return the attempt to connect that is in progress; start one if there is none."""
         if self._is_closed:
             raise RemotingConnectError(f"{address}: the client was closed")
         server = self._server(address)
@@ -334,7 +334,7 @@ class RemotingClient:
             connection = await asyncio.wait_for(
                 self._open_connection(address), self._config.connect_timeout_s
             )
-        except (OSError, UnicodeError, asyncio.TimeoutError) as err:  # no such name, among others
+        except (OSError, UnicodeError, asyncio.TimeoutError) as err:  # includes unknown host names
             reason = self._why(err)
             self._note_failure(server, reason)
             raise RemotingConnectError(f"cannot connect to {address}: {reason}") from err
@@ -433,7 +433,7 @@ class RemotingClient:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it has it; nobody needs to
+            task.exception()  # mark it as retrieved: a waiting caller has it
 
 
 def _fail_if_cancelled(
@@ -442,7 +442,7 @@ def _fail_if_cancelled(
     beginning: dict[WaitingRequest, None],
     task: asyncio.Task[None],
 ) -> None:
-    # Here, not in the task: it may be cancelled before it has begun.
+    # Not in the task itself, which may be cancelled before it starts.
     if task.cancelled() and request in beginning:
         del beginning[request]
         request.fail(RemotingConnectError(f"{address}: the client was closed"))

@@ -27,18 +27,18 @@ ONEWAY_FLAG = 2
 
 @dataclass(repr=False)
 class RemotingCommand:
-    """One frame's content.
+    """Content of one frame.
 
     Attributes
     ----------
     remark
-        Words of whoever answers; None: none.
+        Text of the answering side; None if there is none.
     flag
-        Bit 0: an answer; bit 1: nobody waits for an answer.
+        Bit 0 marks an answer, bit 1 a one-way request.
     language, version
-        Of the program that sent it; 479 is release 5.3.3.
+        Of the program that sent it; version 479 is release 5.3.3.
     frame_bytes
-        Length of the frame that it came in; 0 if it did not.
+        Length of the frame that it was decoded from; 0 if it was not.
     """
 
     code: int
@@ -54,12 +54,12 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        """It answers a request."""
+        """Whether it answers a request."""
         return self.flag & RESPONSE_FLAG != 0
 
     @property
     def is_oneway(self) -> bool:
-        """Nobody waits for an answer."""
+        """Whether it is a request that gets no answer."""
         return self.flag & ONEWAY_FLAG != 0
 
     @staticmethod
@@ -93,15 +93,15 @@ class RemotingCommand:
         )
 
     def success(self, header: Header | None = None, body: bytes = b"") -> RemotingCommand:
-        """Return the answer of success to this request; without both it says nothing else."""
+        """Return the answer that this request succeeded, with optional fields and body."""
         return self.response_to(self, ResponseCode.SUCCESS, None, header, body)
 
     def refusal(self, code: int, remark: str) -> RemotingCommand:
-        """Return the answer to this request that something cannot be done, and why."""
+        """Return the answer that refuses this request, with the reason as its remark."""
         return self.response_to(self, code, remark)
 
     def __repr__(self) -> str:
-        # Names of fields only: among the values are keys, tokens and signatures.
+        # Only the names of fields: values include keys, tokens and signatures.
         name = response_name(self.code) if self.is_response else request_name(self.code)
         kind = "answer" if self.is_response else "one-way" if self.is_oneway else "request"
         return (

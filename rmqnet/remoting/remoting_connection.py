@@ -1,4 +1,4 @@
-"""One connection to a server: many requests at once, and what the server asks by itself."""
+"""One connection to a server: concurrent requests to it, and requests that it sends."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 _WRITE_BUFFER_BYTES = 1 << 20
 _JOINED_BYTES = 1 << 16
-_CLOCK_SECONDS = 0.002  # timers of the loop may come that much early
+_CLOCK_SECONDS = 0.002  # timers of the loop may fire this early
 _MIN_SILENCE_SECONDS = 1.0
 
 
 class WaitingRequest:
-    """A request whose answer has not come."""
+    """A request that waits for its answer."""
 
     __slots__ = ("command", "deadline", "future", "opaque", "sent_at", "timeout_s", "was_refused")
 
@@ -35,32 +35,32 @@ class WaitingRequest:
         self.timeout_s = timeout_s
         self.deadline = loop.time() + timeout_s
         self.future: asyncio.Future[RemotingCommand] = loop.create_future()
-        self.opaque = 0  # with which it was sent; the command may be sent again meanwhile
+        self.opaque = 0  # as sent; the command may have been resent since
         self.sent_at = 0.0
-        self.was_refused = False  # by a server that goes away; it is sent once more only
+        self.was_refused = False  # by a server that goes away; it is resent only once
 
     def answer(self, response: RemotingCommand) -> None:
-        """Hand the answer to whoever waits, if anybody still does."""
+        """Give the answer to the caller, if it still waits."""
         if not self.future.done():
             self.future.set_result(response)
 
     def fail(self, error: Exception) -> None:
-        """Hand an error to whoever waits, if anybody still does."""
+        """Give an error to the caller, if it still waits."""
         if not self.future.done():
             self.future.set_exception(error)
 
 
 class ConnectionOwner(Protocol):
-    """Whoever made a connection, and is told in the loop what becomes of it."""
+    """Creator of a connection; the connection calls it in the loop."""
 
     def note_open(self, connection: RemotingConnection) -> None:
         """Keep the connection until it has ended."""
 
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
-        """Work on a request of the server."""
+        """Process a request of the server."""
 
     def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
-        """Send a request elsewhere: the server of this connection goes away."""
+        """Resend a request over another connection: the server of this one goes away."""
 
     def note_closed(self, connection: RemotingConnection) -> None:
         """Forget the connection: it has ended."""
@@ -69,17 +69,17 @@ class ConnectionOwner(Protocol):
 class RemotingConnection(asyncio.Protocol):
     """One connection; all calls are made in its loop.
 
-    The first frame of a turn of the loop is written at once, further ones of the same turn
-    together, by one call of the system.
+    The first frame in a turn of the loop is written immediately; further frames of the same turn
+    are written together, by one system call.
 
     Parameters
     ----------
     max_idle_s
-        Seconds without any byte after which it is closed; 0: never.
+        Seconds without traffic after which it is closed; 0 for no limit.
     """
 
     PEER: ClassVar[str] = "server"
-    """Who is at the other end, for people."""
+    """Name of the other side in messages."""
 
     def __init__(
         self, address: str, owner: ConnectionOwner, max_frame_bytes: int, max_idle_s: float
@@ -87,15 +87,15 @@ class RemotingConnection(asyncio.Protocol):
         self.address = address
         self.waiting: dict[int, WaitingRequest] = {}  # by opaque
         self.is_open = False
-        self.is_writable = False  # open, and the server takes what it is sent
-        self.has_spoken = False  # a frame of the server came
+        self.is_writable = False  # open, and the server accepts data
+        self.has_spoken = False  # a frame of the server arrived
         self.reason = ""  # why it was closed from this side
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder(address, max_frame_bytes)
         self._max_idle_s = max_idle_s
         self._transport: asyncio.Transport | None = None
-        self._socket: Any = None  # asyncio's TLS does not tell it any more once closed twice
+        self._socket: Any = None  # asyncio's TLS no longer returns it after two closes
         self._frames: list[bytes] = []  # to be written together
         self._joined_bytes = 0
         self._is_joining = False
@@ -107,15 +107,15 @@ class RemotingConnection(asyncio.Protocol):
         self._active_at = self._loop.time()
         self._received_at = 0.0  # never
 
-    # What the client calls.
+    # Called by the client.
 
     async def writable(self) -> None:
-        """Wait until the server takes more, or the connection has ended."""
+        """Wait until the server accepts more, or the connection has ended."""
         if self.is_open and not self.is_writable:
             await asyncio.shield(self._resumed)
 
     def send(self, request: WaitingRequest, frame: bytes) -> None:
-        """Send a request, and wait for its answer until its deadline."""
+        """Send a request, which fails if no answer comes by its deadline."""
         request.opaque = request.command.opaque
         request.sent_at = self._loop.time()
         self.waiting[request.opaque] = request
@@ -125,13 +125,13 @@ class RemotingConnection(asyncio.Protocol):
         self.write(frame)
 
     def write(self, frame: bytes) -> None:
-        """Send a frame that nobody waits for."""
+        """Send a frame, without waiting for an answer."""
         if self._transport is None or not self.is_open:
             return  # its requests fail, or have failed already
         if self._is_joining:
             self._frames.append(frame)
             self._joined_bytes += len(frame)
-            if self._joined_bytes > _JOINED_BYTES:  # the transport says when it has enough
+            if self._joined_bytes > _JOINED_BYTES:  # so that the transport can pause writing
                 self._write_joined()
             return
         self._is_joining = True
@@ -154,20 +154,20 @@ class RemotingConnection(asyncio.Protocol):
             self._take_no_more()
 
     def abort(self) -> None:
-        """Close it, whatever was not sent."""
+        """Close it immediately; unsent frames are dropped."""
         if self._transport is not None:
             self._transport.abort()
-            self._shut_down()  # asyncio's TLS does nothing where it was closed twice
+            self._shut_down()  # asyncio's TLS ignores an abort after two closes
             self._take_no_more()
 
     async def wait_closed(self) -> None:
         """Wait until it has ended."""
         await asyncio.shield(self._closed)
 
-    # What the loop calls.
+    # Called by the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Prepare the transport, and notify the owner."""
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._transport = transport
@@ -178,7 +178,7 @@ class RemotingConnection(asyncio.Protocol):
         self._owner.note_open(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand what is complete to whoever waits for it."""
+        """Give complete answers to their callers, and requests to the owner."""
         self._received_at = self._active_at = self._loop.time()
         try:
             commands = self._decoder.feed(data)
@@ -197,20 +197,20 @@ class RemotingConnection(asyncio.Protocol):
             self._close_if_done()
 
     def pause_writing(self) -> None:
-        """Let requests wait: the server takes nothing now."""
+        """Make requests wait while the server accepts no data."""
         self.is_writable = False
         self._resumed = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let requests go on."""
+        """Let waiting requests continue."""
         self.is_writable = self.is_open
         self._wake_writers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what waits, and tell the owner."""
+        """Notify the owner, and fail the waiting requests."""
         if self._transport is not None:
             self._shut_down()
-            self._transport.close()  # before Python 3.11 those with TLS complain else
+            self._transport.close()  # else TLS warns before Python 3.11
         self._transport = None
         self._frames.clear()
         for timer in (self._deadline_timer, self._idle_timer):
@@ -223,19 +223,19 @@ class RemotingConnection(asyncio.Protocol):
         if not self._closed.done():
             self._closed.set_result(None)
 
-    # What happens inside.
+    # Internals.
 
     def _shut_down(self) -> None:
-        """End the connection itself: a forked child may have its socket, too, and keep it open.
+        """Shut down the socket: a forked child that shares it would keep the connection open.
 
-        With TLS it may be closed already; peers were told then by an alert.
+        With TLS it may be closed already, after an alert to the peer.
         """
         if self._socket is not None:
             with contextlib.suppress(OSError):  # it has ended already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def _tell(self, err: RemotingFormatError) -> None:
-        """Log what came that is no frame."""
+        """Log bytes that are not a frame."""
         logger.warning("%s", err)
 
     def _take_no_more(self) -> None:
@@ -285,7 +285,7 @@ class RemotingConnection(asyncio.Protocol):
         self._deadline_timer = self._loop.call_at(deadline, self._fail_late)
 
     def _fail_late(self) -> None:
-        """End the requests whose time is up; one timer serves all of a connection."""
+        """Fail the requests whose time is up; a connection has one timer for all."""
         self._deadline_timer = None
         now = self._loop.time() + _CLOCK_SECONDS
         late = [request for request in self.waiting.values() if request.deadline <= now]
@@ -307,7 +307,7 @@ class RemotingConnection(asyncio.Protocol):
         self._close_if_done()
 
     def _was_silent_since(self, request: WaitingRequest) -> bool:
-        """Nothing at all came since the request was sent: maybe the peer is gone unnoticed."""
+        """Return whether no byte came during a request of 1 s or more: the peer may be gone."""
         is_long = request.deadline - request.sent_at >= _MIN_SILENCE_SECONDS
         return is_long and self._received_at <= request.sent_at
 

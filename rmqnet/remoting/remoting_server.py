@@ -1,4 +1,4 @@
-"""A server of any number of clients: one event loop for sockets and frames, pools for the work.
+"""A server of many clients: one event loop for sockets and frames, thread pools for the work.
 
 Source of the behaviour: RocketMQ ``NettyRemotingServer``, ``NettyRemotingAbstract`` (release
 5.3.3).
@@ -41,10 +41,10 @@ _CLOSE_SECONDS = 1.0
 _MOST_TOLD = 1000
 
 Handler = Callable[[ServerConnection, RemotingCommand], Optional[RemotingCommand]]
-"""Takes a client and its request, returns the answer; None: it comes later, or there is none."""
+"""Takes a client and its request; returns the answer, or None if it comes later or never."""
 
 Gate = Callable[[ServerConnection, RemotingCommand], Optional[RemotingCommand]]
-"""Returns why a request is refused, as its answer; None: it is not."""
+"""Takes a client and its request; returns the answer that refuses it, or None."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class RemotingServerConfig:
     Parameters
     ----------
     max_idle_s
-        Seconds without any byte after which a client is disconnected
-        (``serverChannelMaxIdleTimeSeconds``); 0: never.
+        Seconds without traffic after which a client is disconnected
+        (``serverChannelMaxIdleTimeSeconds``); 0 for no limit.
     max_held_bytes
-        Of requests that have not come whole, of all clients together; the client with most of
-        them is disconnected.
+        Limit on the incomplete requests of all clients together; beyond it, the client with the
+        most bytes is disconnected.
     max_all_unread_bytes
-        Of answers that all clients together do not read; the client with most of them is
-        disconnected.
+        Limit on the unread answers of all clients together; beyond it, the client with the most
+        bytes is disconnected.
     """
 
     max_connections: int = 5000
@@ -81,14 +81,14 @@ class _Route(NamedTuple):
 
 
 class RemotingServer:
-    """Takes requests of clients, and asks them.
+    """Answers requests of clients, and sends them requests.
 
     Parameters
     ----------
     name
-        Of the thread, and in errors.
+        Name of the thread, also used in errors.
     tls
-        How connections are encrypted; None: not at all.
+        Encryption of connections; they are unencrypted if None.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class RemotingServer:
         self._gate: Gate | None = None
         self._close_listeners: list[Callable[[ServerConnection], object]] = []
         self._thread = EventLoopThread(name)
-        self._coming: set[ServerConnection] = set()  # whose handshake is not done
+        self._coming: set[ServerConnection] = set()  # still in the handshake
         self._connections: set[ServerConnection] = set()
         self._held = SharedLimit(
             f"{name}: requests that have not come whole",
@@ -122,64 +122,64 @@ class RemotingServer:
         self._is_writing_soon = False
         self._listeners: list[Listener] = []
         self._refused = 0
-        self._garbage: set[str] = set()  # hosts that sent some
+        self._garbage: set[str] = set()  # hosts that sent bytes that are no frame
 
-    # What the owner of the server calls, before it starts or in any thread.
+    # Called by the owner of the server, before it starts or from any thread.
 
     def register(
         self, codes: Iterable[int], handler: Handler, pool: WorkerPool | None = None
     ) -> None:
-        """Have requests with these codes worked on.
+        """Register the handler of requests with these codes.
 
         Parameters
         ----------
         handler
-            Called in a thread of the pool; without one in the loop, where it must return at once.
+            Called in a thread of the pool; without a pool in the loop, which it must not block.
         """
         for code in codes:
             self._routes[int(code)] = _Route(handler, pool)
 
     def use_gate(self, gate: Gate | None) -> None:
-        """Have every request looked at, in the loop, before it is worked on."""
+        """Make a gate check every request, in the loop, before it is processed."""
         self._gate = gate
 
     def on_close(self, callback: Callable[[ServerConnection], object]) -> None:
-        """Have a function called, in the loop, with each connection that ends."""
+        """Register a function to call, in the loop, with each connection that ends."""
         self._close_listeners.append(callback)
 
     @property
     def is_running(self) -> bool:
-        """It has an address; never in a forked child: it is the parent's."""
+        """Whether it is bound to an address; False in a forked child, whose parent owns it."""
         return self._thread.is_running
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """Number of connected clients."""
         return len(self._connections)
 
     def start(self, host: str, port: int) -> int:
-        """Listen and take clients; see `bind`."""
+        """Bind an address and serve clients; see `bind`."""
         port = self.bind(host, port)
         self.serve()
         return port
 
     def bind(self, host: str, port: int, *, vip_channel: bool = False) -> int:
-        """Take an address, which refuses clients until `serve`; return the port.
+        """Bind an address, which refuses clients until `serve`; return the port.
 
         Parameters
         ----------
         host, port
-            Where to listen; 0: any port that is free.
+            Address to listen at; port 0 takes any free port.
         vip_channel
-            Listen at the port less 2, too, where RocketMQ's slaves ask their master for its topics
+            Also listen at the port minus 2, where RocketMQ's slaves ask their master for its topics
             (``MixAll.brokerVIPChannel``).
 
         Raises
         ------
         ClientError
-            The address cannot be listened at; the message names it.
+            The server cannot listen at the address; the message names it.
         """
-        self._answers.clear()  # those that came after a stop
+        self._answers.clear()  # those given after a stop
         self._under_way_bytes = 0
         self._is_writing_soon = False
         self._thread.start()
@@ -190,12 +190,12 @@ class RemotingServer:
             raise ClientError(f"{self._name} cannot listen at {host}:{port}: {err}") from err
 
     def serve(self) -> None:
-        """Take clients at the address of `bind`."""
+        """Accept clients at the address of `bind`."""
         for listener in self._listeners:
             self._thread.submit(listener.start_serving()).result()
 
     def shutdown(self) -> None:
-        """Take no more clients, and disconnect all; a second call does nothing."""
+        """Stop listening, and disconnect all clients; a second call does nothing."""
         if self._thread.is_running:
             self._thread.submit(self._close()).result()
             self._thread.shutdown()
@@ -203,28 +203,28 @@ class RemotingServer:
     def answer(
         self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand
     ) -> None:
-        """Answer a request later, in any thread; a one-way request is not answered.
+        """Answer a request later, from any thread; one-way requests get no answer.
 
-        Answers of several threads that come close to each other are written together.
+        Answers that several threads give at nearly the same time are written together.
         """
         frame = b"" if request.is_oneway else self._answer_frame(connection, request, response)
         self._write_soon(connection, request, frame)
 
     def release(self, connection: ServerConnection, request: RemotingCommand) -> None:
-        """Be done with a request that gets no answer, in any thread.
+        """Finish a request without an answer, from any thread.
 
-        Only where its handler returned None, and it was not one-way.
+        Only for requests whose handler returned None and that are not one-way.
         """
         self._write_soon(connection, request, b"")
 
     def disconnect(self, connection: ServerConnection, reason: str) -> None:
-        """Close the connection of a client, in any thread."""
+        """Close the connection of a client, from any thread."""
         self._thread.call(connection.close, reason)
 
     def notify(self, connection: ServerConnection, command: RemotingCommand) -> None:
-        """Send a client a request that is not answered, in any thread.
+        """Send a client a one-way request, from any thread.
 
-        It leaves before what the same thread answers afterwards.
+        It is sent before any answer that the same thread gives afterwards.
         """
         command.flag |= ONEWAY_FLAG
         try:
@@ -237,12 +237,12 @@ class RemotingServer:
     async def invoke(
         self, connection: ServerConnection, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
-        """Send a client a request, and return its answer; in the loop.
+        """Send a client a request, and return its answer; called in the loop.
 
         Raises
         ------
         RemotingConnectError
-            The client is not connected, or goes before it has answered.
+            The client is not connected, or leaves before it answers.
         RemotingTimeoutError
             It did not answer in time.
         """
@@ -256,7 +256,7 @@ class RemotingServer:
     def ask(
         self, connection: ServerConnection, command: RemotingCommand, timeout_s: float
     ) -> RemotingCommand:
-        """Do as `invoke`, in any other thread."""
+        """Do as `invoke`, called from any other thread."""
         try:
             answer = self._thread.submit(self.invoke(connection, command, timeout_s))
         except RuntimeError as err:
@@ -266,16 +266,16 @@ class RemotingServer:
         except CancelledError as err:
             raise RemotingConnectError(f"{self._name} has stopped") from err
 
-    # What connections call, in the loop.
+    # Called by connections, in the loop.
 
     def note_open(self, connection: RemotingConnection) -> None:
-        """Keep a client until it goes."""
+        """Keep a client until it leaves."""
         assert isinstance(connection, ServerConnection)
         self._coming.discard(connection)
         self._connections.add(connection)
 
     def note_request(self, connection: RemotingConnection, command: RemotingCommand) -> None:
-        """Have a request worked on."""
+        """Check a request, and pass it to its handler."""
         assert isinstance(connection, ServerConnection)
         self._note_begun(connection, command)
         refusal = None if self._gate is None else _respond(self._gate, connection, command)
@@ -302,22 +302,22 @@ class RemotingServer:
             self._refuse(connection, command, ResponseCode.SYSTEM_BUSY, remark)
 
     def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
-        """End a request that a client does not take."""
+        """Fail a request that a client refuses."""
         request.fail(RemotingConnectError(f"{connection.address} goes away"))
 
     def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
-        """Count the bytes of a request that has not come whole."""
+        """Count the bytes of an incomplete request."""
         self._held.note(connection, held_bytes)
 
     def note_garbage(self, connection: ServerConnection, err: RemotingFormatError) -> None:
-        """Log what came that is no frame: the first of a host, which may try again for ever."""
+        """Log bytes that are no frame; as a warning only once per host, which may retry forever."""
         is_first = connection.host not in self._garbage and len(self._garbage) < _MOST_TOLD
         if is_first:
             self._garbage.add(connection.host)
         logger.log(logging.WARNING if is_first else logging.DEBUG, "%s", err)
 
     def note_unread(self, connection: ServerConnection, unread_bytes: int) -> None:
-        """Count the bytes of answers that a client does not read."""
+        """Count the bytes of a client's unread answers."""
         self._unread.note(connection, unread_bytes)
 
     def note_closed(self, connection: RemotingConnection) -> None:
@@ -330,10 +330,10 @@ class RemotingServer:
             except Exception:
                 logger.exception("on the end of the connection of %s", connection.address)
 
-    # What happens inside.
+    # Internals.
 
     async def _listen_to_all(self, host: str, port: int, vip_channel: bool) -> int:
-        """Listen at one or both ports; where any will do, look for two that are free."""
+        """Listen at one or both ports; for port 0, search for two that are free."""
         tries = _VIP_TRIES if vip_channel and port == 0 else 1
         for left in reversed(range(tries)):
             bound = await self._listen(host, port)
@@ -358,7 +358,7 @@ class RemotingServer:
         return bound
 
     def _make_connection(self, peer: Any) -> ServerConnection | None:
-        """Return a connection for a client that comes, if there is room."""
+        """Return a connection for a new client; None if there are too many."""
         config = self._config
         if len(self._connections) + len(self._coming) < config.max_connections:
             connection = ServerConnection(
@@ -402,9 +402,9 @@ class RemotingServer:
     def _work(
         self, connection: ServerConnection, command: RemotingCommand, handler: Handler
     ) -> None:
-        """Work on a request, in a thread of a pool."""
+        """Process a request, in a thread of a pool."""
         if not connection.is_open and not command.is_oneway:
-            # Nobody waits for it any more, and others do: thousands may be left of one client.
+            # Its client has left, perhaps with thousands of requests, while other clients wait.
             self.release(connection, command)
             return
         with working_for(connection):
@@ -440,14 +440,14 @@ class RemotingServer:
     def _write_soon(
         self, connection: ServerConnection, request: RemotingCommand | None, frame: bytes
     ) -> None:
-        """Write an answer, or without a request a notice, after those that wait already."""
+        """Write an answer, or a notice if there is no request, after those already waiting."""
         self._answers.append((connection, request, frame))
         if not self._is_writing_soon:
             self._is_writing_soon = True
             self._thread.call(self._write_answers)
 
     def _write_answers(self) -> None:
-        self._is_writing_soon = False  # before they are taken: what comes later writes again
+        self._is_writing_soon = False  # first: later answers schedule a write of their own
         answers = self._answers
         while answers:
             connection, request, frame = answers.popleft()
@@ -476,10 +476,10 @@ class RemotingServer:
 def _respond(
     handler: Handler, connection: ServerConnection, command: RemotingCommand
 ) -> RemotingCommand | None:
-    """Return the answer of a handler; whatever goes wrong in it is one, too."""
+    """Return the answer of a handler; its errors become answers, too."""
     try:
         return handler(connection, command)
-    except RemotingError as err:  # a field that is missing, or no number
+    except RemotingError as err:  # such as a missing field
         code, remark = ResponseCode.SYSTEM_ERROR, str(err)
     except Exception as err:
         logger.exception("%s asked for %r", connection.address, command)

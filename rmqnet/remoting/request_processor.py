@@ -1,4 +1,4 @@
-"""What answers requests: methods that are marked with the requests' codes."""
+"""Request processors: their methods are marked with the codes of requests they answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Answers(NamedTuple):
 
 
 def answers(*codes: RequestCode, with_peer: bool = False) -> Callable[[_Method], _Method]:
-    """Mark a method as what answers these requests; where wanted, it gets who asks first."""
+    """Mark a method as the handler of these requests; ``with_peer`` passes it the peer first."""
 
     def mark(method: _Method) -> _Method:
         vars(method)[_MARK] = _Answers(codes, with_peer)
@@ -34,7 +34,7 @@ class RequestProcessor:
     """Answers the requests that its methods are marked with."""
 
     def handlers(self) -> dict[int, Callable[[Any, RemotingCommand], Any]]:
-        """Return by code what takes a peer and its request, and returns the answer."""
+        """Return the handlers by code; each takes a peer and its request, returns the answer."""
         found: dict[int, Callable[[Any, RemotingCommand], Any]] = {}
         for name, function in inspect.getmembers(type(self), inspect.isfunction):
             mark = vars(function).get(_MARK)

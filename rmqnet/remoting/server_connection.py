@@ -1,4 +1,4 @@
-"""One client of a server: its requests, and what the server asks it."""
+"""One client of a server: its requests, and requests that the server sends it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from rmqnet.remoting.remoting_connection import ConnectionOwner, WaitingRequest
 
     class ServerOwner(ConnectionOwner, Protocol):
-        """The server, which is told what becomes of a connection."""
+        """The server of a connection, which notifies it of events."""
 
         def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
-            """Count the bytes of a frame that has not come whole."""
+            """Count the bytes of an incomplete frame."""
 
         def note_garbage(self, connection: ServerConnection, err: RemotingFormatError) -> None:
-            """Log what came that is no frame, unless its like was logged."""
+            """Log bytes that are not a frame."""
 
         def note_unread(self, connection: ServerConnection, unread_bytes: int) -> None:
-            """Count the bytes of answers that are not read."""
+            """Count the bytes of unread answers."""
 
 
 logger = logging.getLogger(__name__)
@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 _FLUSH_SECONDS = 5.0
 _PIECE_BYTES = 16 << 10
 _REQUESTS_OF_A_TURN = 64
-"""What one client sent is worked on for so long; then it is the others' turn."""
+"""Requests of one client that are processed before it is the others' turn."""
 _WRITE_BUFFER_BYTES = 256 << 10
-"""Of each client, beside what is counted; thousands of them may leave that much lying."""
+"""Unread bytes of a client that are not counted; thousands of clients may leave that many."""
 
 
 class ServerConnection(RemotingConnection):
     """One connection that a client made; all calls are made in its loop.
 
-    No more requests are read of a client that does not read its answers, or that has too many
-    under way.
+    The server stops reading requests from a client that does not read its answers, or that has
+    too many requests in progress.
     """
 
     PEER = "client"
@@ -64,18 +64,18 @@ class ServerConnection(RemotingConnection):
         self._under_way = 0
         self._begun = 0
         self._is_paused = False
-        self._rest: list[bytes] = []  # that came, and is for a later turn
+        self._rest: list[bytes] = []  # received, for a later turn
         self._is_taking_soon = False
         self._abort_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Prepare the transport."""
         super().connection_made(transport)
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Hand requests to the server; many that came at once in several turns of the loop."""
+        """Hand requests to the server; many that arrive together take several turns of the loop."""
         if self._rest:
             self._rest.append(data)
         else:
@@ -107,7 +107,7 @@ class ServerConnection(RemotingConnection):
             self._take(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the server."""
+        """Clear the counts of the client, and notify the server."""
         self._server.note_held(self, 0)
         self._server.note_unread(self, 0)
         if self._abort_timer is not None:
@@ -115,13 +115,13 @@ class ServerConnection(RemotingConnection):
         super().connection_lost(exc)
 
     def close(self, reason: str) -> None:
-        """Close it, once the client has read what was written, or does not for a while."""
+        """Close it when the client has read all that was written, or after `_FLUSH_SECONDS`."""
         super().close(reason)
         if self._transport is not None and self._abort_timer is None:
             self._abort_timer = self._loop.call_later(_FLUSH_SECONDS, self.abort)
 
     def pause_writing(self) -> None:
-        """Read no more requests: the answers to these are not read."""
+        """Stop reading requests, as the client does not read its answers."""
         super().pause_writing()
         self._pause_or_go_on()
 
@@ -132,14 +132,14 @@ class ServerConnection(RemotingConnection):
         self._pause_or_go_on()
 
     def note_begun(self) -> None:
-        """Count a request that is worked on."""
+        """Count a request in progress."""
         self._under_way += 1
         self._begun += 1
         if self._under_way >= self._max_under_way:
             self._pause_or_go_on()
 
     def note_done(self) -> None:
-        """Count a request whose answer is written, or that has none."""
+        """Count a request as done: its answer is written, or it has none."""
         self._under_way -= 1
         if self._rest:
             self._take_rest_soon()
@@ -147,7 +147,7 @@ class ServerConnection(RemotingConnection):
             self._pause_or_go_on()
 
     def write(self, frame: bytes) -> None:
-        """Send a frame that nobody waits for."""
+        """Send a frame; disconnect a client that leaves too many bytes unread."""
         super().write(frame)
         transport = self._transport
         if not self.is_writable and transport is not None and self.is_open:
@@ -177,4 +177,4 @@ class ServerConnection(RemotingConnection):
         self._server.note_garbage(self, err)
 
     def _was_silent_since(self, request: WaitingRequest) -> bool:
-        return False  # a client may take its time: it has no other server to go to
+        return False  # a client may be slow: it has no other server

@@ -1,4 +1,4 @@
-"""Memory that all clients of a server share: who takes most of it goes, where it is not enough."""
+"""A limit on the bytes of all clients together; beyond it, the largest is disconnected."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class SharedLimit:
     Parameters
     ----------
     what
-        The bytes are of, for people.
+        What the bytes are, in log messages.
     """
 
     def __init__(self, what: str, reason: str, max_bytes: int) -> None:
         self._what = what
         self._reason = reason
         self._max_bytes = max_bytes
-        self._bytes: dict[RemotingConnection, int] = {}  # those that have any
+        self._bytes: dict[RemotingConnection, int] = {}  # connections with any
         self._total = 0
 
     def note(self, connection: RemotingConnection, count: int) -> None:
-        """Note how many bytes a connection takes now; end that with most, if all are too many."""
+        """Set the bytes of a connection; disconnect the largest if the total is too large."""
         self._total += count - self._bytes.pop(connection, 0)
         if count:
             self._bytes[connection] = count

@@ -1,4 +1,4 @@
-"""Encrypted connections."""
+"""TLS settings of servers and clients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ServerTls:
-    """How a server proves who it is, and which clients it takes.
+    """How a server proves its identity, and which clients it accepts.
 
     Parameters
     ----------
     ca_file
-        PEM file of the authorities that must have signed the certificates of clients; None:
-        clients need none.
+        PEM file of the authorities that sign the certificates of clients; clients need no
+        certificate if None.
     """
 
     cert_file: str | Path
@@ -29,12 +29,12 @@ class ServerTls:
     ca_file: str | Path | None = None
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return what connections are taken with.
+        """Return the context to accept connections with.
 
         Raises
         ------
         ClientError
-            A file cannot be read, or is not what it must be; the message names it.
+            A file cannot be read or used; the message names it.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -47,21 +47,21 @@ class ServerTls:
 
 @dataclass(frozen=True)
 class TlsConfig:
-    """How servers prove who they are, and who this client is.
+    """How a client verifies servers, and proves its own identity.
 
     Parameters
     ----------
     ca_file
-        PEM file of the authorities whose certificates are accepted; None: those of the system.
+        PEM file of the authorities whose certificates are accepted; the system's if None.
     cert_file, key_file
-        PEM files of this client's own certificate and key, where servers ask for them; the key
-        may stand in ``cert_file``.
+        PEM files of this client's own certificate and key, for servers that require them; the key
+        may be in ``cert_file``.
     key_password
-        Of the key; never shown.
+        Password of the key; never shown.
     verify
-        False: any certificate is accepted, and anybody may be in between.
+        If False, any certificate is accepted, and connections can be intercepted.
     server_hostname
-        The name that certificates must be for; None: the host of the address.
+        The name that certificates must be for; the host of the address if None.
     """
 
     ca_file: str | Path | None = None
@@ -72,12 +72,12 @@ class TlsConfig:
     server_hostname: str | None = None
 
     def ssl_context(self) -> ssl.SSLContext:
-        """Return what connections are made with.
+        """Return the context to open connections with.
 
         Raises
         ------
         ClientError
-            A file cannot be read, or is not what it must be; the message names it.
+            A file cannot be read or used; the message names it.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2

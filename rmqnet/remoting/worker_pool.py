@@ -1,4 +1,4 @@
-"""Threads that work on one kind of request, so that a slow kind does not stop the others."""
+"""Threads for one kind of request, so that a slow kind does not block the others."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ Task = Callable[[], None]
 class WorkerPool:
     """A few threads and a bounded queue of tasks.
 
-    One thread is woken at a time, the one that slept last. It wakes the next before it works on
-    its task, where more wait: a thread for each task is awake if tasks take long, and of many
-    short ones one thread does most before the others are there.
+    One thread is woken at a time, the one that went idle last. Before it runs its task, it wakes
+    the next one if more tasks wait: long tasks thus get a thread each, and of many short ones a
+    single thread runs most before the others are awake.
 
     Parameters
     ----------
     name
-        Of the kind of work; names the threads and errors.
+        Kind of work, named in threads and errors.
     """
 
     def __init__(self, name: str, threads: int, capacity: int) -> None:
         self.name = name
         self.capacity = capacity
         self._count = threads
-        self._waiting: deque[tuple[float, Task]] = deque()  # with when they came
+        self._waiting: deque[tuple[float, Task]] = deque()  # with their arrival times
         self._lock = threading.Lock()
-        self._idle: list[threading.Lock] = []  # what each idle thread waits for
-        self._is_waking = False  # one was told, and is not there yet
+        self._idle: list[threading.Lock] = []  # the lock that each idle thread waits for
+        self._is_waking = False  # one was woken, but does not run yet
         self._threads: list[threading.Thread] = []
         self._is_running = False
 
     @property
     def waiting(self) -> int:
-        """Tasks that wait for a thread."""
+        """Number of tasks that wait for a thread."""
         return len(self._waiting)
 
     @property
     def head_wait_ms(self) -> int:
-        """For how long the task that is next has waited; 0 while none does."""
+        """How long the next task has waited; 0 if none waits."""
         with self._lock:
             since = self._waiting[0][0] if self._waiting else time.monotonic()
         return int((time.monotonic() - since) * 1000)
@@ -63,9 +63,9 @@ class WorkerPool:
             thread.start()
 
     def shutdown(self, timeout_s: float | None = None) -> bool:
-        """Wait for the tasks that run; those that wait are dropped.
+        """Drop the tasks that wait, and wait for those that run.
 
-        Return False where one runs on after the timeout; nobody waits for it any more.
+        Return False if one still runs after the timeout; it is not waited for again.
         """
         self.end()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -78,7 +78,7 @@ class WorkerPool:
         return not is_late
 
     def end(self) -> None:
-        """Begin no further task; those that wait are dropped."""
+        """Start no further task; those that wait are dropped."""
         with self._lock:
             self._is_running = False
             self._waiting.clear()
@@ -86,7 +86,7 @@ class WorkerPool:
                 self._idle.pop().release()
 
     def submit(self, task: Task) -> bool:
-        """Have a task run; False where too many wait, or the pool does not run."""
+        """Queue a task; return False if too many wait or the pool does not run."""
         with self._lock:
             if not self._is_running or len(self._waiting) >= self.capacity:
                 return False
@@ -95,7 +95,7 @@ class WorkerPool:
         return True
 
     def _wake(self) -> None:
-        """Wake a thread, if one is idle and none is on its way; the lock is held."""
+        """Wake a thread if one is idle and none is waking; the caller owns the lock."""
         if self._idle and not self._is_waking:
             self._is_waking = True
             self._idle.pop().release()
@@ -115,7 +115,7 @@ class WorkerPool:
                 logger.exception("a task of pool %s", self.name)
 
     def _next_task(self, bell: threading.Lock) -> Task | None:
-        """Return a task; None: the bell rings when there is one, or the pool stops."""
+        """Return a task; if None, the bell is released when there is one or the pool stops."""
         with self._lock:
             if self._waiting:
                 _, task = self._waiting.popleft()
