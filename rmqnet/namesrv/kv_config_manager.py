@@ -21,12 +21,12 @@ _Tables = dict[str, dict[str, str]]
 
 
 class KVConfigManager:
-    """Keeps the values, in a file if there is one; any thread may call.
+    """Stores the values, in a file if it has one; any thread may call.
 
     Parameters
     ----------
     path
-        Of the file (``kvConfig.json``), which need not be there; empty: none.
+        The file (``kvConfig.json``), which need not exist; if empty, values are in memory only.
 
     Raises
     ------
@@ -54,14 +54,14 @@ class KVConfigManager:
         Raises
         ------
         StoreWriteError
-            The file cannot be written; the value stays as it was. (Also of `delete`.)
+            The file cannot be written; the value is unchanged. `delete` raises it, too.
         """
         with self._lock:
             table = {**self._tables.get(namespace, {}), key: value}
             self._keep({**self._tables, namespace: table})
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget a value; nothing happens if there is none."""
+        """Delete a value; nothing happens if there is none."""
         with self._lock:
             table = self._tables.get(namespace, {})
             if key in table:

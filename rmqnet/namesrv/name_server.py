@@ -1,4 +1,4 @@
-"""A name server as a service of this process.
+"""A name server that runs in this process.
 
 Source: RocketMQ ``DefaultRequestProcessor``, ``ClientRequestProcessor`` (release 5.3.3).
 """
@@ -58,26 +58,26 @@ if TYPE_CHECKING:
     from rmqnet.remoting.tls import ServerTls
 
 logger = logging.getLogger(__name__)
-_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of those that mean all
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # for those that mean all
 _V4_9_4 = 401
-"""Clients from here on get standard JSON, without whole numbers as keys."""
+"""Clients from this version on get standard JSON, without whole numbers as keys."""
 _UNIT, _UNIT_SUB = 1, 2  # bits of a topic's system flags (TopicSysFlag)
 _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"  # fields of any request (MixAll)
 
 
 class NameServer(ShuttingDown):
-    """Tells clients where brokers are, which register with it (RocketMQ ``NamesrvController``).
+    """Registers brokers, and returns their addresses to clients (RocketMQ ``NamesrvController``).
 
     ``with NameServer(NameServerConfig(port=0)) as server: server.address``. RocketMQ's brokers and
-    clients of 4.9 and 5.x use it as their own. What it knows of brokers is in memory only: they
-    tell it again every 30 seconds.
+    clients of 4.9 and 5.x can use it. Data on brokers is in memory only: they register again every
+    30 seconds.
 
     Parameters
     ----------
     tls
-        How connections are encrypted; None: not at all.
+        Encryption of connections; they are unencrypted if None.
     gate
-        Looks at each request first; None: anybody may ask, and register brokers.
+        Checks each request first; if None, anyone may send requests and register brokers.
 
     Raises
     ------
@@ -119,20 +119,20 @@ class NameServer(ShuttingDown):
 
     @property
     def address(self) -> str:
-        """``host:port``, as clients and brokers on this machine are told."""
+        """``host:port`` for clients and brokers on this machine."""
         host = self.config.host
         host = _LOOPBACK.get(host, host)
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def start(self) -> int:
-        """Listen; return the port, which is chosen where it is configured as 0.
+        """Listen; return the port, which is any free one if configured as 0.
 
         A second call does nothing.
 
         Raises
         ------
         ClientError
-            The address cannot be listened at; the message names it.
+            The server cannot listen at the address; the message names it.
         """
         if self._server.is_running:
             return self.port
@@ -152,7 +152,7 @@ class NameServer(ShuttingDown):
         return self.port
 
     def shutdown(self) -> None:
-        """Disconnect all, and listen no more; a second call does nothing."""
+        """Stop listening, and disconnect all; a second call does nothing."""
         self._scan.shutdown()
         self._server.shutdown()
         self._clients.shutdown()
@@ -166,14 +166,14 @@ class NameServer(ShuttingDown):
         ClientError
             The name server was not started.
         RemotingFormatError
-            The request is not what it must be.
+            The request is malformed.
         """
         if self._processor is None:
             raise ClientError("the name server was not started")
         return self._processor.answer(request)
 
     def run_once(self) -> bool:
-        """Forget brokers that are silent; return whether there were any. Its thread calls this."""
+        """Remove silent brokers; return whether there were any. The scan thread calls this."""
         expired = self.routes.expire()
         for connection in expired:
             if isinstance(connection, ServerConnection):
@@ -183,7 +183,7 @@ class NameServer(ShuttingDown):
 
 # Source: RocketMQ ``DefaultRequestProcessor``, ``ClientRequestProcessor`` (release 5.3.3).
 class _ThisProcess:
-    """Takes the place of a connection in calls that have none."""
+    """Stands in for a connection in calls that have none."""
 
     address = "this process"
     is_open = True
@@ -207,7 +207,7 @@ class NameServerProcessor(RequestProcessor):
         self._handlers = self.handlers()
 
     def register(self, server: RemotingServer, clients: WorkerPool, others: WorkerPool) -> None:
-        """Have a server call this: for routes in the first pool, for all else in the second."""
+        """Register with a server: routes use the first pool, all other requests the second."""
         for code, handler in self._handlers.items():
             is_route = code == RequestCode.GET_ROUTEINFO_BY_TOPIC
             server.register([code], handler, clients if is_route else others)
@@ -218,7 +218,7 @@ class NameServerProcessor(RequestProcessor):
         Raises
         ------
         RemotingFormatError
-            The request is not what it must be.
+            The request is malformed.
         """
         answer: RemotingCommand = self._handlers[request.code](_ThisProcess(), request)
         return answer
@@ -247,7 +247,7 @@ class NameServerProcessor(RequestProcessor):
         is_standard = request.version >= _V4_9_4 or header.accept_standard_json_only
         return request.success(body=_standard_json(data) if is_standard else _json(data))
 
-    # What brokers say.
+    # Requests of brokers.
 
     @answers(RequestCode.REGISTER_BROKER, with_peer=True)
     def _register_broker(
@@ -270,7 +270,7 @@ class NameServerProcessor(RequestProcessor):
                 "one topic"
             )
             return _failure(request, remark)
-        if not connection.is_open:  # it ended during the call, which nothing else would notice
+        if not connection.is_open:  # it ended during the call; nothing else notices
             self._routes.unregister_connection(connection)
         table = None
         if self.config.return_order_topic_config_to_broker:
@@ -313,7 +313,7 @@ class NameServerProcessor(RequestProcessor):
         }
         return request.success(body=_json({"brokerMemberGroup": group}))
 
-    # What admins ask and change.
+    # Requests of admins.
 
     @answers(RequestCode.GET_BROKER_CLUSTER_INFO)
     def _cluster_info(self, request: RemotingCommand) -> RemotingCommand:
@@ -438,7 +438,7 @@ def _failure(request: RemotingCommand, remark: str) -> RemotingCommand:
 
 
 def _kept(request: RemotingCommand, keep: Callable[[], None]) -> RemotingCommand:
-    """Change a file; answer with an error where it cannot be written."""
+    """Change a file; answer with an error if it cannot be written."""
     try:
         keep()
     except StoreWriteError as err:
@@ -447,7 +447,7 @@ def _kept(request: RemotingCommand, keep: Callable[[], None]) -> RemotingCommand
 
 
 def _json(value: Any) -> bytes:
-    """Return JSON as fastjson writes it: whole numbers as keys stand there bare."""
+    """Return JSON as fastjson writes it: keys that are whole numbers have no quotes."""
     return to_queue_json(value).encode()
 
 

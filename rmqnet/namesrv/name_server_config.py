@@ -1,4 +1,4 @@
-"""Settings of a name server, and what may change while it runs.
+"""Settings of a name server, and which of them may change while it runs.
 
 Source: RocketMQ ``NamesrvConfig``, ``NettyServerConfig``, ``Configuration`` (release 5.3.3).
 """
@@ -24,24 +24,24 @@ _FIXED = {
     "scan_not_active_broker_interval",
 }
 BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""RocketMQ's keys that nobody may change from elsewhere."""
+"""RocketMQ's keys that requests may not change."""
 
 
 @dataclass(frozen=True)
 class NameServerConfig:
-    """Settings of a name server, with RocketMQ's defaults where nothing else is said.
+    """Settings of a name server, mostly with RocketMQ's defaults.
 
     Parameters
     ----------
     host, port
-        Where it listens; 127.0.0.1 unless told otherwise, port 0: one that is free.
+        Address to listen at; port 0 takes any free port.
     kv_config_path
-        File of the values that admins put; empty: they are kept in memory only.
+        File of the values that admins put; if empty, they are in memory only.
 
     Raises
     ------
     StoreConfigError
-        A value is of another kind or out of bounds.
+        A value has the wrong type or is out of bounds.
     """
 
     host: str = "127.0.0.1"
@@ -56,7 +56,7 @@ class NameServerConfig:
     wait_seconds_for_service: int = 45
     delete_topic_with_broker_registration: bool = False
     support_acting_master: bool = False
-    # Fewer threads than RocketMQ's 8 and 16: of Python only one runs at a time.
+    # Fewer threads than RocketMQ's 8 and 16, as Python runs only one at a time.
     client_request_thread_pool_nums: int = 2
     default_thread_pool_nums: int = 2
     client_request_thread_pool_queue_capacity: int = 50_000
@@ -70,14 +70,14 @@ class NameServerConfig:
         return properties_text(_SETTINGS.texts(self))
 
     def changed(self, properties: Mapping[str, str]) -> NameServerConfig:
-        """Return it with the values of properties that may change while a name server runs.
+        """Return a copy with the properties that may change while a name server runs.
 
-        Others are left out, as RocketMQ leaves out what it does not know.
+        Others are ignored, as RocketMQ ignores keys that it does not know.
 
         Raises
         ------
         StoreConfigError
-            A value is none of its key.
+            A value is invalid for its key.
         """
         values = {
             name: _SETTINGS.parse(name, properties[key])

@@ -1,4 +1,4 @@
-"""Which brokers are up and what topics they have; no sockets.
+"""The brokers that are up, and their topics; without sockets.
 
 Source: RocketMQ ``RouteInfoManager`` (releases 5.3.3 and 4.9.7).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 DEFAULT_TIMEOUT_MS = 120_000
-"""After which a silent broker is forgotten that did not say it itself."""
+"""How long a broker may be silent if it registered without a timeout of its own."""
 _Address = tuple[str, str]  # cluster and address of one broker
 
 
@@ -41,7 +41,7 @@ class _LiveBroker:
 
 
 class RouteInfoManager:
-    """Brokers by what they said when they registered; any thread may call."""
+    """Brokers and topics as brokers registered them; any thread may call."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -53,7 +53,7 @@ class RouteInfoManager:
         self._filter_servers: dict[_Address, tuple[str, ...]] = {}
         self._queue_mappings: dict[str, dict[str, Any]] = {}  # by topic, then broker name
 
-    # What brokers say.
+    # Called for brokers.
 
     def register(
         self,
@@ -64,15 +64,15 @@ class RouteInfoManager:
         *,
         forgets_topics: bool = False,
     ) -> RegisterBrokerResponseHeader | None:
-        """Note that a broker is up, and its topics where they have changed.
+        """Record that a broker is up, and its topics if they have changed.
 
-        Topics of a slave count only where it is the first of its name and may act as master.
+        A slave's topics count only if it has the lowest id of its name and may act as master.
 
         Returns
         -------
         header
-            Where the master is, for slaves; None: refused, since a broker that is not known has
-            only one topic (5.x brokers tell of a new topic so, before they have told of all).
+            The master's addresses, for slaves; None if refused, as an unknown broker has only one
+            topic (5.x brokers announce a new topic alone, even before their first full list).
         """
         with self._lock:
             self._forget_other_name(header)
@@ -93,39 +93,39 @@ class RouteInfoManager:
             return self._master_of(header, broker)
 
     def note_heartbeat(self, cluster: str, address: str) -> None:
-        """Note that a broker is still there; nothing happens if it is not known."""
+        """Record that a broker is still up; an unknown one is ignored."""
         with self._lock:
             live = self._live.get((cluster, address))
             if live is not None:
                 live.seen_at = self._clock()
 
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
-        """Return the version of a broker's topics that is known here; None if none is."""
+        """Return the recorded version of a broker's topics; None for an unknown broker."""
         with self._lock:
             live = self._live.get((cluster, address))
             return None if live is None else live.data_version
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
-        """Note queues of a topic; none, if one of their brokers is not known."""
+        """Record queues of a topic, unless one of their brokers is unknown."""
         queues = {each.broker_name: each for each in queue_datas}
         with self._lock:
             if queues and all(name in self._brokers for name in queues):
                 self._topics.setdefault(topic, {}).update(queues)
 
     def unregister(self, header: UnRegisterBrokerRequestHeader) -> None:
-        """Forget a broker that leaves."""
+        """Remove a broker that leaves."""
         with self._lock:
             self._remove([(header.broker_name, (header.cluster_name, header.broker_addr))])
 
     def unregister_connection(self, connection: object) -> None:
-        """Forget the brokers that registered last by a connection, which has ended."""
+        """Remove the brokers whose last registration came by a connection that has ended."""
         with self._lock:
             gone = [key for key, live in self._live.items() if live.connection is connection]
             if gone:
                 self._remove_live(gone)
 
     def expire(self) -> list[object]:
-        """Forget brokers that were silent for too long; return their connections."""
+        """Remove brokers that were silent for too long; return their connections."""
         with self._lock:
             now = self._clock()
             gone = [
@@ -146,10 +146,10 @@ class RouteInfoManager:
             self._remove_live(gone)
             return connections
 
-    # What clients and admins ask.
+    # Called for clients and admins.
 
     def route(self, topic: str, *, acting_masters: bool = False) -> RouteData | None:
-        """Return where a topic is; None if nobody has it."""
+        """Return the route of a topic; None if no broker has it."""
         with self._lock:
             queues = self._topics.get(topic, {})
             names = sorted(queues)
@@ -179,7 +179,7 @@ class RouteInfoManager:
             }
 
     def broker_addresses(self, broker_name: str) -> Mapping[int, str]:
-        """Return the addresses of a broker name by broker id; none if it is not known."""
+        """Return the addresses of a broker name by broker id; empty if it is unknown."""
         with self._lock:
             broker = self._brokers.get(broker_name)
             return {} if broker is None else broker.addresses
@@ -205,16 +205,16 @@ class RouteInfoManager:
             )
 
     def system_topics(self) -> tuple[list[str], str | None]:
-        """Return topics named as clusters and brokers, sorted, and the address of some broker."""
+        """Return the topics named as clusters and brokers, sorted, and a broker's address."""
         with self._lock:
             names = {*self._clusters, *(name for each in self._clusters.values() for name in each)}
             addresses = (each.addresses.values() for each in self._brokers.values())
             return sorted(names), next((at for each in addresses for at in each), None)
 
-    # What admins change.
+    # Changes by admins.
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, of the brokers of one cluster or of all."""
+        """Remove a topic from the brokers of one cluster, or of all if None."""
         with self._lock:
             queues = self._topics.get(topic, {})
             for name in self._clusters.get(cluster, set()) if cluster else list(queues):
@@ -223,17 +223,17 @@ class RouteInfoManager:
                 self._topics.pop(topic, None)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody send to a broker's topics; return how many these are."""
+        """Remove write permission from a broker's topics; return their number."""
         return self._change_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Let everybody send to a broker's topics and read them; return how many these are."""
+        """Set read and write permission on a broker's topics; return their number."""
         return self._change_perms(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
-    # What happens inside, under the lock.
+    # Internals, called with the lock.
 
     def _forget_other_name(self, header: RegisterBrokerRequestHeader) -> None:
-        """Only one broker is at an address: what had another name there is gone."""
+        """Remove a broker of another name at the same address, where only one can be."""
         key = (header.cluster_name, header.broker_addr)
         live = self._live.get(key)
         if live is not None and live.broker_name != header.broker_name:
@@ -242,7 +242,7 @@ class RouteInfoManager:
     def _is_older_than_known(
         self, header: RegisterBrokerRequestHeader, body: RegistrationBody, known: BrokerData
     ) -> bool:
-        """Another broker has this id, and the controller chose it later."""
+        """Return whether the controller gave this id to another broker at a later state."""
         address = known.addresses.get(header.broker_id)
         if address is None or address == header.broker_addr:
             return False
@@ -272,7 +272,7 @@ class RouteInfoManager:
             self._remove_queues(gone, {name})
         live = self._live.get((header.cluster_name, header.broker_addr))
         is_changed = is_new or live is None or live.data_version != body.data_version
-        # The first slave stands in for the master, but takes no messages.
+        # The first slave acts as master, but accepts no messages.
         is_acting = header.broker_id != MASTER_ID and header.enable_acting_master
         for config in body.topics.values():
             queues = self._topics.setdefault(config.topic_name, {})
@@ -325,7 +325,7 @@ class RouteInfoManager:
         self._remove([(self._live[key].broker_name, key) for key in keys])
 
     def _remove(self, brokers: Iterable[tuple[str, _Address]]) -> None:
-        """Forget brokers by name, cluster and address, and what only they have."""
+        """Remove brokers by name, cluster and address, and entries that only they have."""
         gone, less = set(), set()
         for name, key in brokers:
             self._live.pop(key, None)
@@ -382,7 +382,7 @@ class RouteInfoManager:
 def _joined(
     known: BrokerData, header: RegisterBrokerRequestHeader, zone_name: str | None
 ) -> BrokerData:
-    """Return the brokers of a name with one more; it had another id before, maybe."""
+    """Return the brokers of a name with one added, which may have had another id before."""
     others = {
         number: address
         for number, address in known.addresses.items()
@@ -439,7 +439,7 @@ class RouteData:
         return data
 
     def in_zone(self, zone_name: str) -> RouteData:
-        """Return it without brokers of other zones, but for those whose master is gone."""
+        """Return it without brokers of other zones, except those whose master is gone."""
         brokers = [
             each
             for each in self.broker_datas
@@ -462,7 +462,7 @@ class RouteData:
     def with_acting_masters(self) -> RouteData:
         """Return it with slaves in place of masters that are gone.
 
-        Only where the brokers want that, and nothing can be sent to the topic there.
+        This applies to brokers that enable it and do not accept messages to the topic.
         """
         queues = {each.broker_name: each for each in self.queue_datas}
         brokers = [
