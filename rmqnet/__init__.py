@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from store_core import __version__ as __version__
 from store_core.exports import lazy_exports
 
-# ruff: noqa: I001 (a module stands once, though each of its names has an "as")
+# ruff: noqa: I001 (one import per module, though each of its names has an "as")
 if TYPE_CHECKING:
     from rmqnet.client.admin.admin import EARLIEST as EARLIEST, LATEST as LATEST, Admin as Admin
     from rmqnet.client.admin_results import (

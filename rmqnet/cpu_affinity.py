@@ -1,4 +1,4 @@
-"""A process whose threads take turns stays on one core."""
+"""Keeps a process whose threads take turns on one core."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """Keep this thread, and those that it starts meanwhile, on one core.
+    """Keep this thread, and threads that it starts in the block, on one core.
 
-    Of the threads of a broker one runs at a time (Python's global lock), and each message passes
-    through several. To wake the next one on another core takes much longer than to go on with it on
-    the same: spread over two cores a broker takes in messages at two thirds of the rate, and they
-    arrive after twice the time. For a process of its own: in an application, other libraries may
-    start threads, too. Elsewhere than on Linux, or where the system does not allow it, nothing
-    happens.
+    A broker's threads run one at a time (Python's global lock), and each message passes through
+    several. Waking the next thread on another core takes much longer than on the same one: spread
+    over two cores, a broker accepts messages at two thirds of the rate, and they take twice as long
+    to arrive. Use it only in a process of its own, as other libraries of an application may start
+    threads, too. It does nothing outside Linux, or if the system does not allow it.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
     before = os.sched_getaffinity(0)
     cores = sorted(before)
-    _keep_to({cores[os.getpid() % len(cores)]})  # not all brokers on the first
+    _keep_to({cores[os.getpid() % len(cores)]})  # spread several brokers over the cores
     try:
         yield
     finally:
@@ -34,5 +33,5 @@ def on_one_core() -> Iterator[None]:
 
 
 def _keep_to(cores: set[int]) -> None:
-    with suppress(OSError):  # a service's list of system calls, cores that were taken away
+    with suppress(OSError):  # forbidden to a service, or cores were removed
         os.sched_setaffinity(0, cores)

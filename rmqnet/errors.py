@@ -1,4 +1,4 @@
-"""What may go wrong between this process and a cluster."""
+"""Errors between this process and a cluster."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class RemotingError(Exception):
     """The other side cannot be reached, does not answer in time, or does not speak the protocol."""
 
     address = ""
-    """The server, ``host:port``; empty where it is not known, or where there are several."""
+    """The server, ``host:port``; empty if unknown, or if there are several."""
 
 
 class RemotingConnectError(RemotingError):
-    """No connection to an address, or it was closed before the answer came."""
+    """No connection to an address, or it ended before the answer arrived."""
 
 
 class RemotingTimeoutError(RemotingError):
@@ -29,7 +29,7 @@ class RemotingFormatError(RemotingError, ValueError):
 
 
 class ClientError(Exception):
-    """The client cannot do what was asked for: no route, a message too large, wrong use."""
+    """The client cannot carry out a call: no route, a message too large, wrong use."""
 
 
 class TopicNotFoundError(ClientError):
@@ -37,18 +37,18 @@ class TopicNotFoundError(ClientError):
 
 
 class BrokerError(Exception):
-    """A broker or name server answered that it will not, or cannot.
+    """A broker or name server refused a request, or failed to carry it out.
 
     Parameters
     ----------
     code
         Its response code.
     remark
-        Its own words, maybe empty.
+        Its explanation; may be empty.
     address
-        Who answered, ``host:port``.
+        The server that answered, ``host:port``.
     request
-        What was asked for: the name of the request code.
+        Name of the request code.
     """
 
     def __init__(self, code: int, remark: str, address: str, request: str) -> None:
@@ -62,7 +62,7 @@ class BrokerError(Exception):
     def is_access_refused(self) -> bool:
         """Whether a broker of RocketMQ 4.x refuses the account or its signature: no retry helps.
 
-        It answers so with the code of any failure (``SYSTEM_ERROR``); only the remark tells.
+        It answers with the code of any failure (``SYSTEM_ERROR``); only the remark differs.
         """
         return "AclException" in self.remark
 
@@ -83,20 +83,20 @@ class SendAttempt(NamedTuple):
 
 
 class SendFailedError(ClientError):
-    """A message was sent to no broker that took it, as far as the client knows.
+    """No broker confirmed a message that was sent.
 
-    Where a broker was reached and did not answer, it may have stored the message nevertheless.
+    A broker that was reached but did not answer may have stored the message nevertheless.
 
     Parameters
     ----------
     topic
-        Of the message.
+        Topic of the message.
     attempts
         The brokers tried, and why each failed.
     cost_ms
-        How long it all took.
+        Total time in ms.
     response_code
-        What the last broker answered; None where it did not.
+        Code of the last broker's answer; None if it did not answer.
     """
 
     def __init__(
@@ -122,4 +122,4 @@ class SendFailedError(ClientError):
 
 
 class SendTimeoutError(SendFailedError, RemotingTimeoutError):
-    """The time for sending a message is over; it may have been stored nevertheless."""
+    """Sending a message timed out; it may have been stored nevertheless."""

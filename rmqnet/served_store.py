@@ -1,4 +1,4 @@
-"""A store on the network: a broker around it, and a name server if it has none."""
+"""A store on the network: a broker around it, and a name server if it needs one."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _START_LOOK_SECONDS = 0.2
 
 
 class ServedState(NamedTuple):
-    """What a broker does now.
+    """Current figures of a broker.
 
     Attributes
     ----------
     messages_in, bytes_in, messages_out, bytes_out
-        That came and left since the start; bytes as they are stored.
+        Received and sent since the start; bytes as they are stored.
     log_end
-        Where the log ends, bytes.
+        Offset of the log's end, in bytes.
     """
 
     messages_in: int
@@ -63,7 +63,7 @@ class ServedStore(ShuttingDown):
     controller
         The broker.
     name_server
-        Its name server; None: it registers with others.
+        Its name server; None if it registers with others.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class ServedStore(ShuttingDown):
 
     @property
     def address(self) -> str:
-        """Of the broker, ``host:port``."""
+        """Address of the broker, ``host:port``."""
         return self.controller.address
 
     @property
     def namesrv_addr(self) -> str:
-        """What clients are given to find the broker."""
+        """Name servers for clients to find the broker, ``host:port`` (``;`` between several)."""
         config = self.controller.config
         if self.name_server is None:
             return config.namesrv_addr
@@ -92,11 +92,11 @@ class ServedStore(ShuttingDown):
 
     @property
     def metrics_address(self) -> str | None:
-        """Where figures are read, ``host:port``; None: nowhere."""
+        """Address where metrics are read, ``host:port``; None if they are not served."""
         return None if self._metrics is None else self._metrics.address
 
     def state(self) -> ServedState:
-        """Return what the broker does now; it was started."""
+        """Return current figures of the broker, which must be started."""
         broker = self.controller.broker
         return ServedState(
             *broker.traffic.totals(),
@@ -136,7 +136,7 @@ class ServedStore(ShuttingDown):
             self._changing.release()
 
 
-def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
+def serve(  # noqa: PLR0913 (one parameter per option)
     path: str | os.PathLike[str],
     *,
     port: int = 0,
@@ -156,52 +156,52 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     metrics_port: int | None = None,
     metrics_host: str = LOOPBACK,
 ) -> ServedStore:
-    """Return a store as a broker that RocketMQ's clients use; a context manager.
+    """Serve a store as a broker for RocketMQ's clients; returns a context manager.
 
     Parameters
     ----------
     path
-        The store; an empty directory, or none yet, becomes one.
+        Directory of the store; an empty or missing one becomes a new store.
     port, namesrv_port
-        Of the broker and of its name server; 0: any that are free.
+        Ports of the broker and of its own name server; 0 takes any free port.
     namesrv_addr
-        Register with these name servers, ``host:port;host:port``; None: those of the master
-        of ``replica_of``; without, it gets one of its own.
+        Name servers to register with, ``host:port;host:port``. If None, a slave uses its
+        master's; a broker without any gets a name server of its own.
     host
-        Address of this machine to listen at; only clients on this machine reach 127.0.0.1. Any
-        other needs ``acl`` or ``insecure``.
+        Address of this machine to listen at; 127.0.0.1 is reachable only from this machine, and
+        any other address requires ``acl`` or ``insecure``.
     advertise
-        The host that clients are told to connect to; None: ``host``.
+        The host that clients connect to; ``host`` if None.
     read_only
-        The store is open elsewhere, was left by a crash or is damaged: it is served as it lies, and
-        what is written meanwhile is, too. Nothing in it changes; whoever sends is refused. Without
-        ``brokerName`` its name is not that of other brokers of this machine.
+        Serve a store that is open elsewhere, was left by a crash or is damaged: as it is, with
+        messages that others add meanwhile. Nothing in it changes; sends are refused. Without
+        ``brokerName``, its name differs from that of other brokers on this machine.
     offsets_file
-        With ``read_only``: keeps how far groups are, in a file outside of the store; None: that is
-        forgotten.
+        With ``read_only``, a file outside the store for the offsets of groups, which are not saved
+        if None.
     ha_port
-        Slaves may connect there, at ``host``; 0: any port that is free. None: there are none. For
-        slaves of RocketMQ the broker listens at ``port`` less 2, too.
+        Port for slaves, at ``host``; 0 takes any free port, None allows no slaves. For slaves of
+        RocketMQ, the broker also listens at ``port`` minus 2.
     replica_of
-        ``host:port`` of a master, of RocketMQ or this one (with ``ha_port``): this becomes its
-        slave, gets its messages, topics and offsets, and answers reads. It has the master's names
-        and name servers, and id 1, unless settings say otherwise.
+        ``host:port`` of a master, of RocketMQ or of this project (with ``ha_port``). This broker
+        becomes its slave: it copies messages, topics and offsets, and answers reads. It has the
+        master's names and name servers, and id 1, unless ``settings`` differ.
     settings
         RocketMQ's settings of broker and store by their keys (``autoCreateTopicEnable``, …);
-        addresses (``brokerIP1``, ``listenPort``, ``namesrvAddr``) are the parameters' alone.
+        addresses (``brokerIP1``, ``listenPort``, ``namesrvAddr``) come from the parameters only.
     acl
-        File of accounts, a ``plain_acl.yml`` of RocketMQ 4.9, of broker and name server; None:
-        anybody may do everything.
+        File of the accounts of broker and name server, a ``plain_acl.yml`` of RocketMQ 4.9; if
+        None, every client may do everything.
     tls
-        How connections to both are encrypted; None: not at all.
+        Encryption of connections to both; they are unencrypted if None.
     insecure
-        Listen at any address without ``acl``; with it and ``ha_port``: let slaves connect, which
-        are asked for no account.
+        Listen at any address without ``acl``; with ``acl`` and ``ha_port``, let slaves connect,
+        which need no account.
     credentials
-        Of an account at the master, and at name servers elsewhere, that want one.
+        Account at the master, and at other name servers, that require one.
     metrics_port, metrics_host
-        Where Prometheus reads figures, which need no account; 0: any port that is free; None:
-        nowhere.
+        Address where Prometheus reads metrics, without an account; port 0 takes any free port,
+        None serves no metrics.
 
     Examples
     --------
@@ -212,11 +212,11 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     Raises
     ------
     StoreConfigError
-        A setting is none, out of bounds, or does not go with another; the file of accounts is
-        unusable; anybody could reach the store.
+        A setting is invalid or contradicts another; the file of accounts is unusable; other
+        machines could reach the store without an account.
     ClientError
-        A file that ``tls`` names cannot be used; ``namesrv_addr`` names none; the master is none,
-        or does not answer.
+        A file that ``tls`` names cannot be used; ``namesrv_addr`` is empty or invalid; the master
+        does not answer, or is not a master.
     """
     if not insecure and not _is_loopback(host):
         _check_guarded(host, has_accounts=acl is not None, has_slaves=ha_port is not None)
@@ -270,7 +270,7 @@ def serve(  # noqa: PLR0913 (one parameter a thing that may be said)
     return ServedStore(controller, name_server, metrics)
 
 
-# What few brokers have is loaded by those only: the others start sooner.
+# Parts that few brokers need are loaded only by these, so that others start sooner.
 def _properties_of_slave(
     master: str, properties: Mapping[str, str], credentials: AclCredentials | None
 ) -> dict[str, str]:
@@ -320,7 +320,7 @@ def _check_options(
 
 
 def _check_guarded(host: str, *, has_accounts: bool, has_slaves: bool) -> None:
-    """Raise StoreConfigError where other machines come in unasked."""
+    """Raise StoreConfigError if other machines could connect without an account."""
     where = host or "all addresses"
     if not has_accounts:
         raise StoreConfigError(
@@ -342,12 +342,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_all(host: str) -> bool:
-    """Return whether it means all addresses of this machine; there are many ways to write that."""
+    """Return whether a host means all addresses of this machine, in any spelling."""
     return not host or any(each.is_unspecified for each in _addresses_of(host))
 
 
 def _addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """Return the addresses of a host; none of one that nobody knows."""
+    """Return the addresses of a host; empty for an unknown one."""
     if not host:
         return []
     try:
@@ -358,7 +358,7 @@ def _addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Addre
 
 
 def _told_host(host: str, advertise: str | None) -> str:
-    """Return what clients are told to connect to."""
+    """Return the host that clients connect to."""
     if advertise:
         return _bracketed(advertise)
     if _is_all(host):
