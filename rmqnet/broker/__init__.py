@@ -1,1 +1,1 @@
-"""A broker: what its clients ask for, around a store."""
+"""A broker: answers requests of clients from a store."""

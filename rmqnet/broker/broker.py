@@ -1,4 +1,4 @@
-"""What the parts of a broker know of each other."""
+"""The parts of a broker, as its request processors see them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Broker:
     clock
         Returns ms since the epoch.
     transactions, delays, timers
-        Services of the store; None: they do not run.
+        Services of the store; None if they do not run.
     min_broker_id
-        The smallest id in the broker's set that name servers know; of slaves that have a master: 0.
+        The smallest broker id of the set that name servers know; 0 for a slave with a master.
     stats, stats_items
-        Messages of yesterday and today, and of the last hours by topic; None: nobody counts.
+        Messages of yesterday and today, and of the last hours by topic; None if not counted.
     """
 
     config: BrokerConfig
@@ -66,10 +66,10 @@ class Broker:
 
     @property
     def dispatched_store(self) -> Any:
-        """The store, once its queues have all that was acknowledged before.
+        """The store, after its queues contain every message acknowledged so far.
 
-        Else a client would be told of an end that its own message is not before. A broker of
-        RocketMQ is at most a millisecond behind.
+        Otherwise a client could get a queue's end that does not include its own message.
+        RocketMQ's queues are at most a millisecond late.
         """
         if isinstance(self.store, MessageStore) and not self.store.wait_for_queues():
             logger.warning("the queues lack messages that were stored more than a second ago")

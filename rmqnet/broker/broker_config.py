@@ -27,7 +27,7 @@ _BOUNDS = {
     "start_accept_send_request_time_stamp": (0, 2**63 - 1),
 }
 _FIXED_KEYS = ("brokerConfigPath", "configBlackList", "brokerName", "brokerId", "listenPort")
-_BLANKS = string.whitespace  # not those of Unicode, as in Java
+_BLANKS = string.whitespace  # without those of Unicode, as in Java
 _FIXED_ENDS = ("ThreadPoolNums", "QueueCapacity")
 
 
@@ -35,9 +35,9 @@ _FIXED_ENDS = ("ThreadPoolNums", "QueueCapacity")
 class BrokerConfig:
     """Settings of a broker (RocketMQ ``BrokerConfig``, ``BrokerIdentity``, release 5.3.3).
 
-    Those that have an effect here; the store's are in `MessageStoreConfig`, among them the ones
-    of transactions. Defaults are RocketMQ's unless a field says otherwise. Times are in ms where
-    nothing else is said. A running broker's settings change by `update` and hold at once.
+    Only settings with an effect here; `MessageStoreConfig` has those of the store, including
+    transactions. Defaults are RocketMQ's unless a field says otherwise; times are in ms unless
+    noted. `update` changes the settings of a running broker with immediate effect.
 
     Raises
     ------
@@ -46,34 +46,34 @@ class BrokerConfig:
     """
 
     broker_name: str = ""
-    """Empty: the name of this machine."""
+    """If empty, the name of this machine."""
     broker_cluster_name: str = "DefaultCluster"
     broker_id: int = 0
-    """0: a master; others: its slaves."""
+    """0 for a master; other ids for its slaves."""
     broker_ip1: str = "127.0.0.1"
-    """What clients connect to; RocketMQ takes the machine's address."""
+    """Host that clients connect to; RocketMQ's default is the machine's address."""
     listen_port: int = 10_911
-    """0: any that is free."""
+    """0 takes any free port."""
     namesrv_addr: str = ""
     """Name servers, ``host:port`` separated by semicolons."""
     broker_permission: int = 6
-    """Bits: 2 write, 4 read; of all topics together."""
+    """Bits: 2 write, 4 read; for all topics together."""
     region_id: str = "DefaultRegion"
     trace_on: bool = True
 
     default_topic_queue_nums: int = 8
-    """Queues of topics that are created by a send, at most."""
+    """Most queues of a topic that a send creates."""
     max_queues_per_topic: int = 16_384
-    """That a request may give a topic, or a group for its retries; not in RocketMQ."""
+    """Most queues that a request may give a topic, or a group for retries; not in RocketMQ."""
     max_topics_per_request: int = 1000
-    """That one request may make, and that the groups of one heartbeat may want each; not in
+    """Most topics that a request may create, or a group may subscribe to in a heartbeat; not in
     RocketMQ."""
     max_groups_per_request: int = 1000
-    """That one request or heartbeat may name; not in RocketMQ."""
+    """Most groups in one request or heartbeat; not in RocketMQ."""
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
     enable_create_sys_group: bool = True
-    """Create groups ``CID_RMQ_SYS_…`` nevertheless."""
+    """Create groups ``CID_RMQ_SYS_…`` even if other groups are not created."""
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     trace_topic_enable: bool = False
@@ -97,17 +97,17 @@ class BrokerConfig:
     """How long pulls wait without long polling."""
     notify_consumer_ids_changed_enable: bool = True
     use_server_side_reset_offset: bool = True
-    """Reset offsets in the broker, as 5.x does; else tell the clients to."""
+    """Reset offsets in the broker, as 5.x does; if False, have the clients do it."""
     flush_consumer_offset_interval: int = 5000
     consumer_offset_update_version_step: int = 500
-    """Commits after which the version of the offsets counts on."""
+    """Number of commits after which the version of the offsets increases."""
     channel_expired_timeout: int = 120_000
-    """Silence after which a client is taken to be gone."""
+    """Silence after which a client counts as gone."""
     subscription_expired_timeout: int = 600_000
-    """Silence after which a subscription without clients is forgotten."""
+    """Silence after which a subscription without clients is removed."""
 
     register_name_server_period: int = 30_000
-    """How often name servers hear of the broker; see `register_period_ms`."""
+    """Interval of registrations with name servers; see `register_period_ms`."""
     register_broker_timeout_mills: int = 24_000
     force_register: bool = True
     compressed_register: bool = False
@@ -123,12 +123,12 @@ class BrokerConfig:
 
     send_message_thread_pool_nums: int = min(_PROCESSORS, 4)
     pull_message_thread_pool_nums: int = 4
-    """Fewer threads than RocketMQ's, here and in the following: only one of them computes."""
+    """This pool and the following have fewer threads than RocketMQ's: only one computes."""
     query_message_thread_pool_nums: int = 4
     admin_broker_thread_pool_nums: int = 4
     heartbeat_thread_pool_nums: int = 2
     client_manage_thread_pool_nums: int = 2
-    """Of offsets, locks and lists of members; its requests are short, too."""
+    """For offsets, locks and lists of members; its requests are short, too."""
     end_transaction_thread_pool_nums: int = 4
     process_reply_message_thread_pool_nums: int = 2
     send_thread_pool_queue_capacity: int = 10_000
@@ -152,24 +152,24 @@ class BrokerConfig:
 
     @property
     def register_period_ms(self) -> int:
-        """`register_name_server_period`, brought into what RocketMQ allows: 10 to 60 seconds."""
+        """`register_name_server_period`, limited to RocketMQ's range of 10 to 60 seconds."""
         return max(10_000, min(self.register_name_server_period, 60_000))
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """Make a configuration of RocketMQ's keys and their texts.
+        """Make a configuration from texts by RocketMQ's keys.
 
         Keys that have no field are ignored.
 
         Raises
         ------
         StoreConfigError
-            The text of a number is none, or a value is out of bounds.
+            A text cannot be parsed, or a value is out of bounds.
         """
         return cls(**_parsed(properties))
 
     def update(self, properties: Mapping[str, str]) -> None:
-        """Change settings of RocketMQ's keys; all or, where one is wrong, none.
+        """Change settings by RocketMQ's keys: all, or none if one is wrong.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class BrokerConfig:
         return frozenset(_SETTINGS.keys.values())
 
     def fixed_keys(self, keys: Iterable[str]) -> list[str]:
-        """Return those of the keys that nobody may change while the broker runs."""
+        """Return those of the keys that cannot change while the broker runs."""
         return [key for key in keys if key in _FIXED_KEYS or key.endswith(_FIXED_ENDS)]
 
     def to_properties(self) -> dict[str, str]:
@@ -198,7 +198,7 @@ class BrokerConfig:
 def config_text(config: BrokerConfig, store: MessageStoreConfig) -> str:
     """Return all settings of a broker and its store as Java properties, sorted by key.
 
-    A line each: ``key=value``. What has no value stays away.
+    One line per setting: ``key=value``. Settings without a value are omitted.
     """
     return properties_text({**STORE_SETTINGS.texts(store), **config.to_properties()})
 

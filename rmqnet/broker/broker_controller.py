@@ -1,4 +1,4 @@
-"""A broker: a store, what is kept beside it, and everybody who asks for either.
+"""A broker: a store, its configuration files, and the server that clients connect to.
 
 Source: RocketMQ ``BrokerController``, ``BrokerStartup`` (release 5.3.3).
 """
@@ -85,18 +85,18 @@ class BrokerController(ShuttingDown):
     Parameters
     ----------
     role
-        What it does with its store; None: it is a master without slaves.
+        What it does with its store; a master without slaves if None.
     tls
-        How connections are encrypted; None: not at all.
+        Encryption of connections; they are unencrypted if None.
     acl
-        Who may do what; None: anybody everything. It is started and stopped with the broker.
+        Checks requests; if None, all are allowed. It is started and stopped with the broker.
     metrics
-        Where its figures are read; None: nowhere. It is started and stopped with the broker.
+        Serves figures; optional. It is started and stopped with the broker.
     clock
         Returns ms since the epoch.
     """
 
-    def __init__(  # noqa: PLR0913 (one parameter a part of it)
+    def __init__(  # noqa: PLR0913 (one parameter per part)
         self,
         config: BrokerConfig,
         store_config: MessageStoreConfig,
@@ -120,30 +120,30 @@ class BrokerController(ShuttingDown):
         self._pools = Pools(config)
         self.registration = Registration(config, self.role.topics, credentials)
         self.role.topics.on_change(self._topic_changed)
-        self._process: int | None = None  # that it runs in
+        self._process: int | None = None  # in which it runs
         self._recovery: LogRecovery | None = None
 
     @property
     def address(self) -> str:
-        """Where clients connect, ``host:port``."""
+        """Address for clients, ``host:port``."""
         return self.registration.broker_address
 
     @property
     def is_running(self) -> bool:
-        """It was started, and not stopped; never in a forked child: it is the parent's."""
+        """Whether it was started and not stopped; False in a forked child of its process."""
         return self._process == os.getpid()
 
     def start(self) -> LogRecovery | None:
-        """Open the store, serve it, and tell the name servers; return what recovery did.
+        """Open and serve the store, and register with the name servers.
 
-        None: the store is only read. A second call does nothing.
+        Return the result of recovery; None if the store is only read. A second call does nothing.
 
         Raises
         ------
         ClientError
-            The address cannot be listened at.
+            The broker cannot listen at the address.
         StoreLockedError
-            Somebody has the store open.
+            Another process has the store open.
         StoreError
             The store cannot be opened; see ``MessageStore.load``.
         """
@@ -236,18 +236,18 @@ class BrokerController(ShuttingDown):
         Raises
         ------
         StoreWriteError
-            Offsets of consumers, queues or index cannot be written. All has ended all the same.
+            Consumer offsets, queues or index cannot be written. Everything is stopped nevertheless.
         """
         if self.is_running:
             self._process = None
             self._end()
 
     def _end(self) -> None:
-        """Do each step, also where one before it fails."""
+        """Run all steps, even if one of them fails."""
         services = [service.shutdown for service in self._services]
         steps = (
             *(() if self._metrics is None else (self._metrics.shutdown,)),
-            self.registration.shutdown,  # at first: a slave registers what it takes over
+            self.registration.shutdown,  # first: a slave registers the topics it copies
             self.role.leave,
             self.registration.close,
             self._server.shutdown,
@@ -267,7 +267,7 @@ class BrokerController(ShuttingDown):
 
     def _topic_changed(self, config: TopicConfig | None) -> None:
         del config
-        self.registration.run_once()  # before whoever made the topic is answered
+        self.registration.run_once()  # before the request that made the topic is answered
 
     def _is_awaited(self, topic: str, queue_id: int) -> bool:
         broker = getattr(self, "broker", None)

@@ -1,4 +1,4 @@
-"""The pools of a broker: one for each kind of work, so that a slow kind does not stop the others.
+"""The pools of a broker: one per kind of work, so that a slow kind does not block the others.
 
 Source: RocketMQ ``BrokerController.initializeResources`` (release 5.3.3).
 """
@@ -20,12 +20,12 @@ _STOP_SECONDS = 4.0
 
 
 class Pools:
-    """Threads and queues of all kinds of requests, as large as the settings say.
+    """Threads and queues for all kinds of requests, with the sizes of the settings.
 
     Attributes
     ----------
     client
-        Offsets, locks, and members of groups: short work that must not wait behind heartbeats.
+        Offsets, locks, and members of groups: short work that must not queue after heartbeats.
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -75,9 +75,9 @@ class Pools:
             pool.start()
 
     def shutdown(self) -> None:
-        """Wait a while for what runs; what waits is dropped.
+        """Drop waiting requests, and wait up to `_STOP_SECONDS` for running ones.
 
-        Who asked is disconnected by now and has no answer: what is late is nobody's loss.
+        Their clients are disconnected by now, so no one misses a late answer.
         """
         for pool in self.all:
             pool.end()

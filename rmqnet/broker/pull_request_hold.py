@@ -1,4 +1,4 @@
-"""Pulls that wait until messages come.
+"""Pulls that wait for messages.
 
 Source: RocketMQ ``PullRequestHoldService``, ``NotifyMessageArrivingListener`` (release 5.3.3).
 """
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _LOOK_MS = 1000
 _COMES_BACK_S = 0.1
-"""Who has got what it waited for as a rule asks for more before that."""
+"""A client that got the messages it waited for usually pulls again within this time."""
 
 Queue = tuple[str, int]
 
 
 class HeldPull(Protocol):
-    """A pull that found nothing yet."""
+    """A pull that has found no message yet."""
 
     @property
     def queue(self) -> Queue:
@@ -34,20 +34,20 @@ class HeldPull(Protocol):
 
     @property
     def connection(self) -> ServerConnection:
-        """Who asked."""
+        """Connection of the client."""
 
     @property
     def deadline_ms(self) -> int:
-        """When it is answered in any case, ms since the epoch."""
+        """Time of the answer if no message comes, ms since the epoch."""
 
 
 class PullRequestHold(ServiceThread):
-    """Keeps pulls, and has them run again when their queue grows or their time is over.
+    """Holds pulls, and runs them again when their queue grows or their time is over.
 
     Parameters
     ----------
     resume
-        Has pulls, at least one, run again; returns at once.
+        Schedules pulls, at least one, to run again; returns immediately.
     clock
         Returns ms since the epoch.
     """
@@ -65,18 +65,18 @@ class PullRequestHold(ServiceThread):
 
     @property
     def waiting(self) -> int:
-        """How many pulls wait."""
+        """Number of waiting pulls."""
         return self._count
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether a pull waits for the next message of a queue, or one that did has just gone."""
+        """Return whether a pull waits for a queue's next message, or did a moment ago."""
         queue = (topic, queue_id)
         return queue in self._held or (
             time.monotonic() - self._answered.get(queue, 0.0) < _COMES_BACK_S
         )
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keep a pull; False where too many wait."""
+        """Hold a pull; return False if too many wait."""
         with self._lock:
             if self._count >= self._capacity:
                 return False
@@ -85,11 +85,11 @@ class PullRequestHold(ServiceThread):
         return True
 
     def notify(self, queue: Queue) -> None:
-        """Have the pulls of a queue run again: it has grown."""
+        """Run the pulls of a queue again, which has grown."""
         self._resume_all(self._taken(queue))
 
     def dispatched(self, frames: RecordFrames) -> None:
-        """Take note of records that queues have got; a dispatcher of the store."""
+        """Run the pulls of queues that got these records; a dispatcher of the store."""
         if not self._count:
             return
         requests = self._decoder.outline(frames)
@@ -100,11 +100,11 @@ class PullRequestHold(ServiceThread):
         self._resume_all(taken)
 
     def drop(self, connection: ServerConnection) -> list[HeldPull]:
-        """Forget the pulls of a client that is gone, and return them."""
+        """Remove the pulls of a client that is gone, and return them."""
         return self._take(lambda pull: pull.connection is connection) if self._count else []
 
     def run_once(self) -> bool:
-        """Have the pulls run again whose time is over."""
+        """Run the pulls again whose time is over."""
         self._forget_answered()
         now = self._clock()
         late = self._take(lambda pull: pull.deadline_ms <= now)
@@ -112,7 +112,7 @@ class PullRequestHold(ServiceThread):
         return bool(late)
 
     def release_all(self) -> None:
-        """Have all pulls run again: the broker stops, or may be read now."""
+        """Run all pulls again, as the broker stops or has become readable."""
         self._resume_all(self._take(lambda _: True))
 
     def _forget_answered(self) -> None:
@@ -121,7 +121,7 @@ class PullRequestHold(ServiceThread):
             self._answered = {queue: at for queue, at in self._answered.items() if at > end}
 
     def _taken(self, queue: Queue) -> list[HeldPull]:
-        if queue not in self._held:  # nearly always, and then no lock is needed
+        if queue not in self._held:  # nearly always, and without the lock
             return []
         with self._lock:
             pulls = self._held.pop(queue, [])

@@ -1,4 +1,4 @@
-"""What name servers hear of a broker: all of them, from time to time and when topics change.
+"""Registration of a broker with all its name servers, periodically and when topics change.
 
 Source: RocketMQ ``BrokerOuterAPI``, ``BrokerController.registerBrokerAll`` (release 5.3.3).
 """
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 _PERM_READ, _PERM_WRITE = 4, 2
 _LEAVE_S = 1.0
-"""For the answer to a farewell: the end of the connection tells a name server the same."""
+"""Timeout of the farewell; a name server also notices the end of the connection."""
 
 
 class Registration(ServiceThread):
@@ -48,7 +48,7 @@ class Registration(ServiceThread):
     Attributes
     ----------
     ha_address
-        ``host:port`` where slaves connect; empty: nowhere.
+        ``host:port`` where slaves connect; empty if there is none.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Registration(ServiceThread):
 
     @property
     def broker_address(self) -> str:
-        """Where clients find the broker."""
+        """Address of the broker for clients, ``host:port``."""
         return f"{self._config.broker_ip1}:{self._config.listen_port}"
 
     def open(self) -> None:
@@ -73,16 +73,16 @@ class Registration(ServiceThread):
         self._calls.start()
 
     def give_up(self) -> None:
-        """Register no more until the next `open`; what runs ends."""
+        """Stop registering until the next `open`; calls in progress end."""
         self._calls.give_up()
 
     def shutdown(self) -> None:
-        """End the thread; a name server that has not answered is not waited for."""
+        """End the thread, without waiting for name servers to answer."""
         self.give_up()
         super().shutdown()
 
     def close(self) -> None:
-        """Tell name servers that the broker goes, and end the connections."""
+        """Unregister from name servers, and close the connections."""
         remoting = self._calls.remoting
         self._calls.shutdown(None if remoting is None else self._leave(remoting))
 
@@ -112,7 +112,7 @@ class Registration(ServiceThread):
         timeout_s = self._config.register_broker_timeout_mills / 1000
         requests = [RemotingCommand.request(header, body) for _ in self._config.name_servers]
         answered = await self._ask_all(remoting, requests, timeout_s)
-        if answered:  # who does not answer now may be wrong about the master by now
+        if answered:  # answers of those that are silent now may be outdated
             self.answers = {
                 address: decode_header(RegisterBrokerResponseHeader, answer.ext_fields)
                 for address, answer in answered.items()
@@ -132,7 +132,7 @@ class Registration(ServiceThread):
     async def _ask_all(
         self, remoting: RemotingClient, requests: Sequence[RemotingCommand], timeout_s: float
     ) -> dict[str, RemotingCommand]:
-        """Ask each name server; return the answers of those that carried it out."""
+        """Send a request to each name server; return the successful answers."""
         addresses = self._config.name_servers
         answers = await asyncio.gather(
             *(

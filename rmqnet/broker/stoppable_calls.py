@@ -1,4 +1,4 @@
-"""Requests that a broker sends, for threads that wait for the answers until the broker stops."""
+"""Requests that a broker sends, whose callers stop waiting when the broker stops."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class StoppableCalls(ShuttingDown):
-    """Connections in a thread of their own, whose requests can be given up at any time.
+    """Connections in a thread of their own, whose requests can be cancelled at any time.
 
-    A server that accepts and never answers would otherwise delay the end of a broker by as long as
-    each answer may take.
+    Otherwise a server that accepts connections and never answers would delay the end of a broker
+    by the timeout of each request.
     """
 
     def __init__(self, name: str, credentials: AclCredentials | None) -> None:
@@ -36,19 +36,19 @@ class StoppableCalls(ShuttingDown):
         self.remoting: RemotingClient | None = None
 
     def start(self) -> None:
-        """Take calls; a second call does nothing."""
+        """Accept calls; a second call does nothing."""
         if self.remoting is None:
             self._loop_thread.start()
             self.remoting = self._loop_thread.submit(_client(self._credentials)).result()
             self._takes_calls = True
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and return its result, in any thread.
+        """Run a coroutine and return its result, from any thread.
 
         Raises
         ------
         RemotingError
-            The broker stops; what the coroutine raises goes on.
+            The broker stops; errors of the coroutine pass through.
         """
         with self._lock:
             if not self._takes_calls:
@@ -61,12 +61,12 @@ class StoppableCalls(ShuttingDown):
         except CancelledError as err:
             raise RemotingError(self._stopped()) from err
         finally:
-            call.cancel()  # where the caller is interrupted
+            call.cancel()  # if the caller is interrupted
             with self._lock:
                 self._under_way.discard(call)
 
     def give_up(self) -> None:
-        """End the calls that run, and refuse further ones."""
+        """Cancel the calls in progress, and refuse further ones."""
         with self._lock:
             self._takes_calls = False
             under_way = list(self._under_way)
@@ -74,7 +74,7 @@ class StoppableCalls(ShuttingDown):
             call.cancel()
 
     def shutdown(self, farewell: Coroutine[Any, Any, object] | None = None) -> None:
-        """Give up all calls, carry out a last one, and end the connections."""
+        """Cancel all calls, run the last one, and close the connections."""
         self.give_up()
         remoting, self.remoting = self.remoting, None
         if remoting is None:

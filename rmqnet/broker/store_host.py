@@ -1,4 +1,4 @@
-"""The address that a broker notes in what it stores.
+"""The address that a broker writes into its records.
 
 Source: RocketMQ ``BrokerController.getStoreHost`` (release 5.3.3).
 """
@@ -12,12 +12,12 @@ from rmqnet.errors import ClientError
 
 
 def store_host(host: str, port: int) -> str:
-    """Return ``ip:port``, or ``[ipv6]:port``, of a broker: records have no room for names.
+    """Return ``ip:port`` or ``[ipv6]:port`` of a broker, as records have no room for names.
 
     Raises
     ------
     ClientError
-        Nobody knows the name.
+        The name cannot be resolved.
     """
     try:
         address = str(ipaddress.ip_address(host.strip("[]")))
@@ -33,5 +33,5 @@ def _address_of(name: str) -> str:
         raise ClientError(
             f"the broker is to be known as {name}, of which no address is known: {err.strerror}"
         ) from err
-    # As Java does: IPv4 first, for clients that know nothing else.
+    # IPv4 first, as in Java, for clients that support nothing else.
     return min(found, key=lambda address: ":" in address)

@@ -1,1 +1,1 @@
-"""Who may do what at a broker."""
+"""Access control of a broker."""

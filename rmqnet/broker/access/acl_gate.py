@@ -1,4 +1,4 @@
-"""The door of a server: who has no account, or not the right, is turned away.
+"""The gate of a server: refuses requests without an account or permission.
 
 Source: RocketMQ ``BrokerController.initialAcl``, ``PlainPermissionManager.watch`` (release 4.9.7).
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LOOK_MS = 500  # as RocketMQ looks at its files
+_LOOK_MS = 500  # as RocketMQ checks its files
 _MOST_TOLD = 1000
 _EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
-"""Clients know a refusal by this word alone: its code is that of any failure."""
+"""Clients recognize a refusal only by this name, as its code is that of any failure."""
 
 
 class AclGate(ServiceThread):
-    """Asks the accounts of a ``plain_acl.yml`` about each request, and reads it when it changes.
+    """Checks each request with the accounts of a ``plain_acl.yml``, which it rereads on change.
 
-    A file that has become unusable changes nothing, and is told of once.
+    A file that has become unusable is logged once; the accounts stay as they were.
 
     Raises
     ------
@@ -52,7 +52,7 @@ class AclGate(ServiceThread):
     def look(
         self, connection: ServerConnection, command: RemotingCommand
     ) -> RemotingCommand | None:
-        """Return why a request is refused, as its answer; None: it is not. A server's gate."""
+        """Return the answer that refuses a request, or None to allow it; a server's gate."""
         try:
             self._acl.check(connection.host, command)
         except AccessDeniedError as err:
@@ -62,11 +62,11 @@ class AclGate(ServiceThread):
         return None
 
     def run_once(self) -> bool:
-        """Read the file if it has changed; return whether it was."""
+        """Read the file if it has changed; return whether the accounts were replaced."""
         state = _state_of(self._path)
         if state == self._seen:
             return False
-        self._seen = state  # before it is read: what is written meanwhile is read again
+        self._seen = state  # before reading: a change meanwhile is read next time
         try:
             self._acl = load_plain_acl(self._path)
         except StoreConfigError as err:
@@ -76,14 +76,14 @@ class AclGate(ServiceThread):
         return True
 
     def _tell(self, host: str, command: RemotingCommand, reason: str) -> None:
-        """Log the first refusal of a host: it may try again for ever."""
+        """Log the first refusal of a host, which may retry forever."""
         if host not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(host)
             logger.warning("%s may not do %s: %s", host, request_name(command.code), reason)
 
 
 def _state_of(path: str) -> tuple[int, int, int] | None:
-    """Return what changes with a file; None: there is none."""
+    """Return values that change with a file; None if it does not exist."""
     try:
         found = Path(path).stat()
     except OSError:

@@ -40,7 +40,7 @@ ADMIN_CODES = frozenset(
         RequestCode.DELETE_TOPIC_IN_BROKER,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        # So far RocketMQ; what follows changes a broker no less.
+        # RocketMQ has only those above; the following change a broker as well.
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
@@ -51,7 +51,7 @@ ADMIN_CODES = frozenset(
         RequestCode.TRIGGER_DELETE_FILES,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
-        # Of a name server.
+        # Requests to a name server.
         RequestCode.PUT_KV_CONFIG,
         RequestCode.DELETE_KV_CONFIG,
         RequestCode.REGISTER_BROKER,
@@ -66,9 +66,9 @@ ADMIN_CODES = frozenset(
 )
 """Requests that only administrators may make."""
 READ_ALL_CODES = frozenset({RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUME_MESSAGE_DIRECTLY})
-"""Requests that name a place in the log, which may hold a message of any topic."""
+"""Requests for a log offset, where the message may belong to any topic."""
 MIXED_TOPICS = frozenset({SCHEDULE_TOPIC, *HALF_TOPICS, TIMER_TOPIC, DISCARD_TOPIC})
-"""Topics where messages of any other one lie, or wait to be put there."""
+"""Topics that store messages of any other topic, or messages that wait to be put there."""
 _SENDS = {
     RequestCode.SEND_MESSAGE: "topic",
     RequestCode.SEND_REPLY_MESSAGE: "topic",
@@ -93,10 +93,10 @@ _ANY = frozenset(("*", "*.*.*.*", "*:*:*:*:*:*:*:*"))
 Range = tuple[int, int]
 
 
-# Source: RocketMQ ``PlainAccessValidator``, ``Permission`` (release 4.9.7). There only sends by 10
-# and 310, pulls, queries by key, send-backs, heartbeats and commits are looked at, and five codes
-# need an administrator: all else any account may do. Here also what else puts or hands out
-# messages, or changes what others see.
+# Source: RocketMQ ``PlainAccessValidator``, ``Permission`` (release 4.9.7). RocketMQ checks only
+# sends by 10 and 310, pulls, queries by key, send-backs, heartbeats and commits, and five codes
+# require an administrator; any account may do the rest. Here, other requests that put or return
+# messages, or change what others see, are checked as well.
 class _Read(NamedTuple):
     """The fields of a request that name a topic and a group."""
 
@@ -121,14 +121,14 @@ _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
 
 def wanted_permissions(command: RemotingCommand) -> Mapping[str, int]:
-    """Return what a request wants to do with which topics, `PUB` or `SUB`.
+    """Return the permission, `PUB` or `SUB`, that a request requires on each of its topics.
 
-    A group is named by its retry topic.
+    A group is represented by its retry topic.
 
     Raises
     ------
     ValueError
-        The body, which names them, is not understood.
+        The body, which names them, cannot be parsed.
     """
     code, fields = command.code, command.ext_fields
     if code == RequestCode.HEART_BEAT:
@@ -160,7 +160,7 @@ def _of_heartbeat(body: bytes) -> Mapping[str, int]:
 
 
 class AccessDeniedError(Exception):
-    """A request that is not allowed; the text says why, without a secret."""
+    """A request that is not allowed; the text gives the reason, without a secret."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Account:
     resources: Mapping[str, int]
 
     def check(self, code: int, wanted: Mapping[str, int]) -> None:
-        """Raise AccessDeniedError unless the account may do what is asked for."""
+        """Raise AccessDeniedError unless the account may make the request."""
         if code in ADMIN_CODES and not self.is_admin:
             raise AccessDeniedError(
                 f"Need admin permission for request code={code}, but accessKey="
@@ -210,7 +210,7 @@ class PlainAcl:
     Raises
     ------
     StoreConfigError
-        It is not what it must be; the text names the entry, and no secret.
+        The content is invalid; the text names the entry, and no secret.
     """
 
     def __init__(self, content: Any, source: str) -> None:
@@ -225,12 +225,12 @@ class PlainAcl:
             raise StoreConfigError(f"{source}: {err}") from err
 
     def check(self, host: str, command: RemotingCommand) -> None:
-        """Look at a request of a client.
+        """Check a request of a client.
 
         Raises
         ------
         AccessDeniedError
-            It is not allowed.
+            The request is not allowed.
         """
         if any(pattern.matches(host) for pattern in self._trusted):
             return
@@ -247,7 +247,7 @@ class PlainAcl:
             wanted = wanted_permissions(command)
         except ValueError as err:
             raise AccessDeniedError(f"what is asked for is not understood: {err}") from err
-        if wanted.get(TRACE_TOPIC) != PUB:  # anybody may tell what became of messages
+        if wanted.get(TRACE_TOPIC) != PUB:  # any account may send traces
             account.check(command.code, wanted)
 
 
@@ -257,12 +257,12 @@ def load_plain_acl(path: str) -> PlainAcl:
     Raises
     ------
     StoreConfigError
-        It cannot be read, or is not what it must be.
+        The file cannot be read, or its content is invalid.
     ClientError
         PyYAML is not installed.
     """
     try:
-        import yaml  # noqa: PLC0415 (only those who have accounts need it)
+        import yaml  # noqa: PLC0415 (needed only with accounts)
     except ModuleNotFoundError as err:
         raise ClientError("accounts need the Python package pyyaml, of the extra serve") from err
     try:
@@ -272,7 +272,7 @@ def load_plain_acl(path: str) -> PlainAcl:
     except OSError as err:
         raise StoreConfigError(f"{path} cannot be read: {err.strerror}") from err
     except yaml.MarkedYAMLError as err:
-        # Its own text shows the line, which may hold a secret.
+        # Its own text shows the line, which may contain a secret.
         mark = err.problem_mark
         where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
         raise StoreConfigError(f"{path} is no YAML: something is wrong{where}") from None
@@ -287,7 +287,7 @@ def _check_signature(account: Account, command: RemotingCommand) -> None:
     expected = [signature_of(signed, command.body, account.secret_key)]
     if signed.pop(_SOMETIMES_SIGNED, None) is not None:
         expected.append(signature_of(signed, command.body, account.secret_key))
-    given_bytes = given.encode(errors="replace")  # half a character is none of base64
+    given_bytes = given.encode(errors="replace")  # replaced characters are not in base64
     if not any(hmac.compare_digest(each.encode(), given_bytes) for each in expected):
         raise AccessDeniedError(f"Check signature failed for accessKey={account.access_key}")
 
@@ -304,7 +304,7 @@ def _shown(resource: str) -> str:
 
 
 def _checked(entry: Any, what: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return an entry whose keys are all known: a right that is spelt wrong is none."""
+    """Return an entry, whose keys must all be known: a misspelt permission has no effect."""
     if not isinstance(entry, dict):
         raise StoreConfigError(f"{what}: expected the keys {', '.join(known)}, as in plain_acl.yml")
     for key in entry:
@@ -358,13 +358,13 @@ def _account(entry: Any) -> Account:
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
-    """Return a value as text; keys of digits alone are numbers for YAML."""
+    """Return a value as text, as YAML reads keys of digits as numbers."""
     value = fields.get(name)
     return "" if value is None else str(value)
 
 
 def _default(fields: Mapping[str, Any], name: str) -> int:
-    """Return what is allowed where nothing else is said: nothing, unless this says so."""
+    """Return the default permission of an account; `DENY` if it is not given."""
     text = _text(fields, name).strip()
     return _permission(name, text) if text else DENY
 
@@ -389,15 +389,15 @@ def _permission(name: str, text: str) -> int:
 
 # Source: RocketMQ ``RemoteAddressStrategyFactory`` (release 4.9.7).
 class AddressPattern:
-    """Which addresses a text means.
+    """The addresses that a text stands for.
 
     ``*`` all; ``10.0.0.7`` one; ``10.0.0.7,10.0.0.8`` and ``10.0.0.{7,8}`` several;
-    ``10.0.*.*`` and ``10.0.0.1-9`` ranges; IPv6 alike. A blank text means none.
+    ``10.0.*.*`` and ``10.0.0.1-9`` ranges; IPv6 alike. A blank text matches none.
 
     Raises
     ------
     StoreConfigError
-        It is none.
+        The text is not a pattern of addresses.
     """
 
     def __init__(self, text: str) -> None:
@@ -412,7 +412,7 @@ class AddressPattern:
             ) from err
 
     def matches(self, host: str) -> bool:
-        """Return whether the host, an IP address, is meant."""
+        """Return whether the pattern matches the host, an IP address."""
         if self._matches_all:
             return True
         if not self._patterns:
@@ -427,7 +427,7 @@ class AddressPattern:
 
 @functools.lru_cache(maxsize=4096)
 def _numbers_of(host: str) -> list[int]:
-    """Return the parts of an address; each request asks for that of its client."""
+    """Return the parts of an address; cached, as each request needs those of its client."""
     return _numbers(ipaddress.ip_address(host))
 
 
@@ -440,7 +440,7 @@ def _numbers(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[int
 
 
 def _each(text: str) -> list[str]:
-    """Return the patterns of a list of them."""
+    """Return the single patterns of a text."""
     if not text:
         return []
     if text.endswith("}"):

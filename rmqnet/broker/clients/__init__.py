@@ -1,1 +1,1 @@
-"""The clients of a broker: who is connected, in which groups, and what they are told."""
+"""The clients of a broker: connections, groups, and requests to them."""

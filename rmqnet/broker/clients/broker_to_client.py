@@ -1,4 +1,4 @@
-"""What a broker asks of its clients.
+"""Requests of a broker to its clients.
 
 Source: RocketMQ ``Broker2Client`` (release 5.3.3).
 """
@@ -29,10 +29,9 @@ _STATUS_SECONDS = 5.0
 
 
 class BrokerToClient:
-    """Requests of a broker to its clients, in any thread but the server's loop.
+    """Requests of a broker to its clients, from any thread except the server's loop.
 
-    Those that are answered raise `RemotingConnectError` or `RemotingTimeoutError` where no answer
-    comes.
+    Requests with an answer raise `RemotingConnectError` or `RemotingTimeoutError` if none comes.
     """
 
     def __init__(self, server: RemotingServer) -> None:
@@ -44,11 +43,11 @@ class BrokerToClient:
         header: CheckTransactionStateRequestHeader,
         record: bytes,
     ) -> None:
-        """Ask a producer how a transaction ended; it tells by END_TRANSACTION (39)."""
+        """Ask a producer how a transaction ended (39); it answers with END_TRANSACTION."""
         self._server.notify(connection, RemotingCommand.request(header, record))
 
     def notify_consumer_ids_changed(self, connection: ServerConnection, group: str) -> None:
-        """Tell a consumer that members of its group came or went (40)."""
+        """Notify a consumer that members of its group joined or left (40)."""
         header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
         self._server.notify(connection, RemotingCommand.request(header))
 
@@ -58,7 +57,7 @@ class BrokerToClient:
         header: ResetOffsetRequestHeader,
         offsets: Mapping[MessageQueue, int],
     ) -> None:
-        """Tell a consumer to go on elsewhere (220), as brokers of 4.x do."""
+        """Make a consumer reset its offsets (220), as brokers of 4.x do."""
         body = to_queue_json({"offsetTable": dict(offsets)}).encode()
         code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
         self._server.notify(connection, RemotingCommand.request(header, body, code))
@@ -66,12 +65,12 @@ class BrokerToClient:
     def consumer_status(
         self, connection: ServerConnection, group: str, topic: str
     ) -> dict[MessageQueue, int] | None:
-        """Return how far a consumer itself says it is (221); None: it does not say.
+        """Return the offsets that a consumer reports (221); None if it reports none.
 
         Raises
         ------
         ValueError
-            Its answer is not understood.
+            Its answer cannot be parsed.
         """
         header = GetConsumerStatusRequestHeader(topic=topic, group=group)
         code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
@@ -84,6 +83,6 @@ class BrokerToClient:
     def call(
         self, connection: ServerConnection, code: int, fields: Mapping[str, str], body: bytes = b""
     ) -> RemotingCommand:
-        """Return a client's answer to a request that was made to the broker (307, 309)."""
+        """Forward a request made to the broker (307, 309); return the client's answer."""
         request = RemotingCommand(code, dict(fields), body)
         return self._server.ask(connection, request, _CALL_SECONDS)

@@ -1,4 +1,4 @@
-"""One client of a broker, as its heartbeats tell of it."""
+"""One client of a broker, as its heartbeats describe it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class ClientChannelInfo:
-    """A connection, and who uses it (RocketMQ ``ClientChannelInfo``).
+    """A connection and its client (RocketMQ ``ClientChannelInfo``).
 
     Attributes
     ----------
     language, version
-        Of the client; 479 is release 5.3.3.
+        Of the client; version 479 is release 5.3.3.
     last_update_timestamp
-        When its last heartbeat came, ms since the epoch.
+        Time of its last heartbeat, ms since the epoch.
     """
 
     connection: ServerConnection
@@ -31,5 +31,5 @@ class ClientChannelInfo:
     last_update_timestamp: int
 
     def to_connection(self) -> Connection:
-        """Return what administrators are told."""
+        """Return the description for administrators."""
         return Connection(self.client_id, self.connection.address, self.language.name, self.version)

@@ -27,25 +27,25 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerListener(Protocol):
-    """Hears of groups, in the thread in which they change; it must not wait."""
+    """Called about changes of groups, in the thread that makes them; must not block."""
 
     def on_members_changed(self, group: str, members: list[ServerConnection]) -> None:
-        """Take note that members or topics of a group came or went; these are its members now."""
+        """Handle a change of a group's members or topics; ``members`` are the current ones."""
 
     def on_subscriptions(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take note of what a member says that its group wants, maybe again."""
+        """Handle the subscriptions in a member's heartbeat, which may be unchanged."""
 
     def on_group_gone(self, group: str) -> None:
-        """Take note that a group has no members any more."""
+        """Handle that a group has lost its last member."""
 
 
 class ConsumerManager:
-    """Consumer groups with members; for any number of threads.
+    """Consumer groups that have members; any thread may call.
 
     Parameters
     ----------
     listener
-        Hears of changes; None: nobody.
+        Called about changes; optional.
     """
 
     def __init__(self, listener: ConsumerListener | None = None) -> None:
@@ -62,7 +62,7 @@ class ConsumerManager:
         is_notifying: bool = True,
         is_without_subscriptions: bool = False,
     ) -> bool:
-        """Note what a member says of its group; return whether members or topics changed."""
+        """Record a member's heartbeat; return whether members or topics changed."""
         with self._lock:
             info = self._groups.setdefault(data.group_name, ConsumerGroupInfo(data.group_name))
             changed = info.update_member(client, data)
@@ -80,7 +80,7 @@ class ConsumerManager:
     def unregister(
         self, group: str, connection: ServerConnection, *, is_notifying: bool = True
     ) -> None:
-        """Note that a member has left one group."""
+        """Remove a member from one group."""
         with self._lock:
             info = self._groups.get(group)
             if info is None or not self._leave(info, connection):
@@ -89,12 +89,12 @@ class ConsumerManager:
         self._tell(info, members, is_notifying=is_notifying)
 
     def remove(self, connection: ServerConnection) -> None:
-        """Note that a client is gone."""
+        """Remove a client from all groups."""
         for group in self.groups_of(connection):
             self.unregister(group, connection)
 
     def expire(self, before_ms: int) -> list[ServerConnection]:
-        """Forget members whose last heartbeat is older; return their connections."""
+        """Remove members whose last heartbeat is older; return their connections."""
         with self._lock:
             silent = [
                 (info.group, connection)
@@ -107,7 +107,7 @@ class ConsumerManager:
         return list(dict.fromkeys(connection for _, connection in silent))
 
     def group_info(self, group: str) -> ConsumerGroupInfo | None:
-        """Return a group; None: it has no members."""
+        """Return a group; None if it has no members."""
         return self._groups.get(group)
 
     def all(self) -> list[ConsumerGroupInfo]:
@@ -121,33 +121,33 @@ class ConsumerManager:
             return [info.group for info in self._groups.values() if connection in info.members]
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Return the groups whose members want a topic."""
+        """Return the groups that subscribe to a topic."""
         return {info.group for info in self.all() if topic in info.subscriptions}
 
     def find_client(self, group: str, client_id: str) -> ClientChannelInfo | None:
-        """Return a member of a group by its id; None: it is not online."""
+        """Return a member of a group by its id; None if it is not online."""
         info = self._groups.get(group)
         return None if info is None else info.find_client(client_id)
 
     def find_subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return what a group wants of a topic, as heartbeats or, without them, pulls tell."""
+        """Return a group's subscription to a topic, from heartbeats or else from pulls."""
         info = self._groups.get(group)
         found = None if info is None else info.subscriptions.get(topic)
         return found or self._compensations.get(group, {}).get(topic)
 
     def is_unsubscribed(self, group: str, topic: str) -> bool:
-        """Return whether the members of a group want other topics, and not this one."""
+        """Return whether a group subscribes to other topics, but not to this one."""
         info = self._groups.get(group)
         has_some = info is not None and bool(info.subscriptions)
         return has_some and self.find_subscription(group, topic) is None
 
     def compensate(self, group: str, subscription: SubscriptionData) -> None:
-        """Note what a pull wants whose client sends no heartbeats for its group."""
+        """Record the subscription of a pull whose client sends no heartbeats for its group."""
         with self._lock:
             self._compensations.setdefault(group, {})[subscription.topic] = subscription
 
     def expire_compensations(self, before_ms: int) -> None:
-        """Forget what pulls wanted whose version is older."""
+        """Remove subscriptions of pulls whose version is older."""
         with self._lock:
             for group, topics in list(self._compensations.items()):
                 kept = {
@@ -181,7 +181,7 @@ class ConsumerManager:
 
 # Source: RocketMQ ``ConsumerGroupInfo`` (release 5.3.3).
 class ConsumerGroupInfo:
-    """A group that has members now; whoever changes it holds the manager's lock."""
+    """A group that has members; changes require the manager's lock."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -193,7 +193,7 @@ class ConsumerGroupInfo:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether each member gets all messages: nobody cares who comes and goes."""
+        """Whether each member gets all messages, so that other members do not matter to it."""
         return self.message_model is MessageModel.BROADCASTING
 
     @property
@@ -202,7 +202,7 @@ class ConsumerGroupInfo:
         return [client.client_id for client in list(self.members.values())]
 
     def find_subscription(self, topic: str) -> SubscriptionData | None:
-        """Return what the group wants of a topic; None: nothing."""
+        """Return the group's subscription to a topic; None if there is none."""
         return self.subscriptions.get(topic)
 
     def find_client(self, client_id: str) -> ClientChannelInfo | None:
@@ -211,7 +211,7 @@ class ConsumerGroupInfo:
         return next((each for each in members if each.client_id == client_id), None)
 
     def update_member(self, client: ClientChannelInfo, data: ConsumerData) -> bool:
-        """Note what a member says of the group; return whether it is a new member."""
+        """Record a member's heartbeat; return whether the member is new."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where
@@ -226,7 +226,7 @@ class ConsumerGroupInfo:
         return known is None
 
     def update_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Note what a member wants; return whether topics came or went."""
+        """Record a member's subscriptions; return whether the topics changed."""
         wanted = {each.topic: each for each in subscriptions}
         known = self.subscriptions
         updated = {
@@ -256,13 +256,13 @@ class ConsumerChanges:
         self._filters = filters
 
     def on_members_changed(self, group: str, members: list[ServerConnection]) -> None:
-        """Tell the members of a group to share out its queues anew."""
+        """Notify the members of a group, so that they rebalance its queues."""
         if self._config.notify_consumer_ids_changed_enable:
             for connection in members:
                 self._to_client.notify_consumer_ids_changed(connection, group)
 
     def on_subscriptions(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Keep the SQL expressions of a group; those of topics that it left have nobody."""
+        """Register the SQL expressions of a group, and unregister those of topics it left."""
         wanted = {each.topic: each for each in subscriptions}
         try:
             for topic, each in wanted.items():
@@ -275,7 +275,7 @@ class ConsumerChanges:
             logger.exception("the filters of group %s are not kept", group)
 
     def on_group_gone(self, group: str) -> None:
-        """Note that the filters of a group have nobody who needs them."""
+        """Unregister the filters of a group, which no member needs."""
         try:
             self._filters.unregister(group)
         except StoreError:

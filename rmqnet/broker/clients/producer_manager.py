@@ -20,7 +20,7 @@ _Members = dict["ServerConnection", "ClientChannelInfo"]
 
 
 class ProducerManager:
-    """Producer groups and their members; for any number of threads."""
+    """Producer groups and their members; any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class ProducerManager:
         self._turns = itertools.count()
 
     def register(self, group: str, client: ClientChannelInfo) -> None:
-        """Note a member, or that it is still there."""
+        """Record a member, or the heartbeat of a known one."""
         with self._lock:
             members = self._groups.setdefault(group, {})
             known = members.setdefault(client.connection, client)
@@ -39,18 +39,18 @@ class ProducerManager:
             logger.info("%s joins producer group %s", client.connection.address, group)
 
     def unregister(self, group: str, connection: ServerConnection) -> None:
-        """Note that a member has left one group."""
+        """Remove a member from one group."""
         with self._lock:
             self._leave(group, connection)
 
     def remove(self, connection: ServerConnection) -> None:
-        """Note that a client is gone."""
+        """Remove a client from all groups."""
         with self._lock:
             for group in list(self._groups):
                 self._leave(group, connection)
 
     def members(self, group: str) -> list[ClientChannelInfo]:
-        """Return the members of a group; none: it is not online."""
+        """Return the members of a group; empty if it is not online."""
         with self._lock:
             return list(self._groups.get(group, {}).values())
 
@@ -60,18 +60,18 @@ class ProducerManager:
             return {group: list(members.values()) for group, members in self._groups.items()}
 
     def find_client(self, client_id: str) -> ClientChannelInfo | None:
-        """Return the client of an id, of whichever group; None: it is not online."""
+        """Return a client of any group by its id; None if it is not online."""
         return self._clients.get(client_id)
 
     def find_channel(self, client_id: str) -> ServerConnection | None:
-        """Return the connection of a client, of whichever group; None: it is not online."""
+        """Return the connection of a client of any group; None if it is not online."""
         client = self._clients.get(client_id)
         return None if client is None else client.connection
 
     def next_member(self, group: str) -> ClientChannelInfo | None:
-        """Return one member after the other, those that read what they are sent first.
+        """Return members in turn, preferably one that reads what it is sent.
 
-        None where no member is connected.
+        None if no member is connected.
         """
         members = self.members(group)
         if not members:
@@ -83,7 +83,7 @@ class ProducerManager:
         return next(iter([*ready, *connected]), None)
 
     def expire(self, before_ms: int) -> list[ServerConnection]:
-        """Forget members whose last heartbeat is older; return their connections."""
+        """Remove members whose last heartbeat is older; return their connections."""
         with self._lock:
             silent = [
                 (group, connection)

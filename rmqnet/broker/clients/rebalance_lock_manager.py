@@ -1,4 +1,4 @@
-"""Which member of a group reads which queue, where the order of messages counts.
+"""Locks that assign each queue to one member of a group, for ordered consumption.
 
 Source: RocketMQ ``RebalanceLockManager`` (release 5.3.3).
 """
@@ -25,14 +25,14 @@ class _Lock(NamedTuple):
 
 
 class RebalanceLockManager:
-    """Locks of queues, kept in memory only; for any number of threads.
+    """Locks of queues, in memory only; any thread may call.
 
     Parameters
     ----------
     clock
         Returns ms since the epoch.
     max_live_ms
-        How long a lock holds that is not renewed.
+        How long a lock lasts without renewal.
     """
 
     def __init__(self, clock: Callable[[], int], max_live_ms: int = LOCK_MAX_LIVE_MS) -> None:
@@ -42,7 +42,7 @@ class RebalanceLockManager:
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
-        """Lock queues for a member, or renew its locks; return those that it has now."""
+        """Lock queues for a member, or renew its locks; return the queues that it has now."""
         got = set()
         with self._lock:
             locks = self._groups.setdefault(group, {})
@@ -57,7 +57,7 @@ class RebalanceLockManager:
         return got
 
     def unlock(self, group: str, queues: Iterable[MessageQueue] | None, client_id: str) -> None:
-        """Give up the locks that a member has on these queues; None: on all."""
+        """Release a member's locks on these queues, or on all queues if None."""
         with self._lock:
             locks = self._groups.get(group, {})
             for queue in list(locks) if queues is None else queues:
@@ -68,7 +68,7 @@ class RebalanceLockManager:
                 self._groups.pop(group, None)
 
     def is_lock_all_expired(self, group: str) -> bool:
-        """Return whether nobody holds a lock of a group."""
+        """Return whether no member has a lock of the group."""
         with self._lock:
             now = self._clock()
             return all(self._is_expired(each, now) for each in self._groups.get(group, {}).values())

@@ -1,1 +1,1 @@
-"""What a broker counts, and how monitoring systems read it."""
+"""Figures of a broker, and the server from which monitoring systems read them."""

@@ -1,4 +1,4 @@
-"""The figures of a broker, under the names of RocketMQ's own.
+"""The figures of a broker, under RocketMQ's names.
 
 Source: RocketMQ ``BrokerMetricsConstant``, ``BrokerMetricsManager``,
 ``DefaultStoreMetricsConstant`` (release 5.3.3).
@@ -43,23 +43,23 @@ _Row = tuple[tuple[str, ...], float]
 
 
 class BrokerCollector:
-    """Tells a registry of prometheus-client the figures of a broker, each time that it is asked.
+    """Collects the figures of a broker for a registry of prometheus-client, on each request.
 
     Parameters
     ----------
     pools
-        Its threads.
+        The broker's pools of threads.
     """
 
     def __init__(self, broker: Broker, pools: Pools) -> None:
         self._broker, self._pools = broker, pools
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: a registry need not look at a broker to take it in."""
+        """Return nothing, so that a registry does not collect when it registers this."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Return all figures as they are now."""
+        """Return all current figures."""
         yield from self._messages()
         yield from self._transactions()
         yield from self._clients()
@@ -180,7 +180,7 @@ class BrokerCollector:
         broker, store = self._broker, self._broker.store
         figures: dict[str, tuple[str, int]] = {}
         space = disk_space(broker.topics.root)
-        if space is not None:  # else the store is gone
+        if space is not None:  # None if the store is gone
             figures["rocketmq_storage_size"] = ("Bytes of the disk that are taken", space.used)
         if isinstance(store, MessageStore):
             figures["rocketmq_storage_flush_behind_bytes"] = (
@@ -258,16 +258,16 @@ def _truth(value: object) -> str:
     return "true" if value else "false"
 
 
-# Source: RocketMQ ``ConsumerLagCalculator`` (release 5.3.3). It looks at the topics that members
-# want now; here also at those of groups whose members are all gone.
+# Source: RocketMQ ``ConsumerLagCalculator`` (release 5.3.3), which covers only topics that current
+# members subscribe to; here, topics of groups without members are covered as well.
 class Lag(NamedTuple):
-    """How far one group is behind in one topic.
+    """Lag of one group in one topic.
 
     Attributes
     ----------
     latency_ms, queueing_ms
-        Ages of the oldest message that it is not done with, and of the oldest that it has not got;
-        0: there is none.
+        Ages of the oldest message that the group has not consumed, and of the oldest that it has
+        not pulled; 0 if there is none.
     """
 
     group: str
@@ -279,12 +279,12 @@ class Lag(NamedTuple):
 
 
 def lags(broker: Broker) -> Iterator[Lag]:
-    """Return how far each group is behind in each topic that it reads."""
+    """Return the lag of each group in each topic that it reads."""
     for group in sorted(broker.groups.all()):
         noted = broker.offsets.topics_of(group)
         info = broker.consumers.group_info(group)
         if info is not None:
-            if info.is_broadcasting:  # each member is somewhere else
+            if info.is_broadcasting:  # each member has its own offsets
                 continue
             noted = {topic for topic in noted if not broker.consumers.is_unsubscribed(group, topic)}
             noted |= info.subscriptions.keys()
@@ -310,6 +310,6 @@ def _lag(broker: Broker, group: str, topic: str) -> Lag:
 
 
 def _age(broker: Broker, topic: str, queue_id: int, queue_offset: int) -> int:
-    """Return the ms since a message was stored; 0 where there is none."""
+    """Return the ms since a message was stored; 0 if there is none."""
     stored = broker.store.get_message_store_timestamp(topic, queue_id, queue_offset)
     return max(broker.clock() - stored, 0) if stored > 0 else 0

@@ -1,4 +1,4 @@
-"""A port at which Prometheus reads the figures of a broker."""
+"""A server from which Prometheus reads the figures of a broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MetricsServer:
     Parameters
     ----------
     host, port
-        Where to listen; port 0: any that is free.
+        Address to listen at; port 0 takes any free port.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -39,17 +39,17 @@ class MetricsServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, ``host:port``; the real port from `start` on."""
+        """Address it listens at, ``host:port``; with the actual port from `start` on."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 
     def start(self, broker: Broker, pools: Pools) -> None:
-        """Begin to answer.
+        """Start answering.
 
         Raises
         ------
         ClientError
-            The address cannot be listened at, or prometheus-client is not installed.
+            The server cannot listen at the address, or prometheus-client is not installed.
         """
         handler = _handler(broker, pools)
         try:
@@ -64,10 +64,10 @@ class MetricsServer:
         self._thread.start()
 
     def shutdown(self) -> None:
-        """Answer no more; a second call does nothing."""
+        """Stop answering; a second call does nothing."""
         if self._server is not None and self._thread is not None:
             self._is_stopping = True
-            with suppress(OSError):  # it ends with the next reader: this one
+            with suppress(OSError):  # the loop ends after its next connection: this one
                 socket.create_connection((self._host, self._port), _PATIENCE_SECONDS).close()
             self._thread.join()
             self._server.server_close()
@@ -79,7 +79,7 @@ class MetricsServer:
 
 
 class _Server(ThreadingHTTPServer):
-    """A few readers at once; more wait, and none of them holds up the end."""
+    """Serves up to `_MAX_READERS` at a time, without delaying the shutdown."""
 
     daemon_threads = True
     block_on_close = False
@@ -91,21 +91,21 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, if there is one left."""
+        """Answer in a thread, or close the connection if all are busy."""
         if self._places.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer."""
+        """Answer, then free the thread's place."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Note what a reader did; it is nothing that others need to hear of."""
+        """Log a reader's error, for debugging only."""
         logger.debug("metrics for %s: %s", client_address, sys.exc_info()[1])
 
 

@@ -1,1 +1,1 @@
-"""What a broker does for each kind of request."""
+"""Processors of a broker, for each kind of request."""

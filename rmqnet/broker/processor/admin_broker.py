@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class AdminProcessor(BrokerProcessor):
-    """Answers administrators, also where something goes wrong; one class a kind of question."""
+    """Answers administrators, also if a request fails; one class per kind of request."""
 
     pool = "admin"
 

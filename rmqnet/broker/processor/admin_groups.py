@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 
 class AdminGroups(AdminProcessor):
-    """Makes, changes, deletes and describes consumer groups."""
+    """Creates, changes, deletes and describes consumer groups."""
 
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def update(self, request: RemotingCommand) -> RemotingCommand:
-        """Make or change a group (200)."""
+        """Create or change a group (200)."""
         with body_of(request) as data:
             change = self._parsed(data)
         self._broker.groups.update(*change)
@@ -55,7 +55,7 @@ class AdminGroups(AdminProcessor):
 
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def update_all(self, request: RemotingCommand) -> RemotingCommand:
-        """Make or change several groups (225)."""
+        """Create or change several groups (225)."""
         with body_of(request) as data:
             items = data.get("groupConfigList") or []
             check_count("groups", len(items), self._broker.config.max_groups_per_request)
@@ -65,14 +65,14 @@ class AdminGroups(AdminProcessor):
 
     @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
-        """Return all groups (201), for slaves, too."""
+        """Return all groups (201), also for slaves."""
         groups = self._broker.groups.to_json()
         header = GetAllSubscriptionGroupResponseHeader(len(groups["subscriptionGroupTable"]))
         return json_answer(request, groups, header)
 
     @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
     def config(self, request: RemotingCommand) -> RemotingCommand:
-        """Return one group, made if that is allowed (352)."""
+        """Return one group, created if allowed (352)."""
         group = decode_header(GetSubscriptionGroupConfigRequestHeader, request.ext_fields).group
         self._broker.groups.find(group)
         found = self._broker.groups.json_of(group)
@@ -83,7 +83,7 @@ class AdminGroups(AdminProcessor):
 
     @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     def delete(self, request: RemotingCommand) -> RemotingCommand:
-        """Delete a group, and if that is wanted where it is in its queues (207)."""
+        """Delete a group, and its offsets if requested (207)."""
         header = decode_header(DeleteSubscriptionGroupRequestHeader, request.ext_fields)
         self._broker.groups.delete(header.group_name)
         if header.clean_offset or header.remove_offset:
@@ -92,7 +92,7 @@ class AdminGroups(AdminProcessor):
 
     @answers(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN)
     def forbid(self, request: RemotingCommand) -> RemotingCommand:
-        """Say, or decide, whether a group may read a topic (353)."""
+        """Return, after setting it if requested, whether a group may read a topic (353)."""
         header = decode_header(UpdateGroupForbiddenRequestHeader, request.ext_fields)
         group, topic, groups = header.group, header.topic, self._broker.groups
         if header.readable is not None:
@@ -105,9 +105,9 @@ class AdminGroups(AdminProcessor):
 
     @answers(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def request_modes(self, request: RemotingCommand) -> RemotingCommand:
-        """Return which groups pop messages (402), for slaves: as the file has it, if there is one.
+        """Return the groups that pop messages (402), for slaves, from the file if there is one.
 
-        Nobody pops messages here; a broker that takes the directory over may know groups that do.
+        This broker serves no pops; one that takes over the directory may have groups that pop.
         """
         directory = StoreDirectory(self._broker.groups.root)
         found = load_config_file(directory, "messageRequestMode.json", dict)
@@ -123,11 +123,11 @@ class AdminGroups(AdminProcessor):
 
 
 class AdminClients(AdminProcessor):
-    """Describes clients, and hands them what administrators ask of them."""
+    """Describes clients, and forwards requests of administrators to them."""
 
     @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     def consumer_connections(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the members of a group and what they want (203)."""
+        """Return the members of a group and their subscriptions (203)."""
         header = decode_header(GetConsumerConnectionListRequestHeader, request.ext_fields)
         info = self._broker.consumers.group_info(header.consumer_group)
         if info is None:
@@ -145,7 +145,7 @@ class AdminClients(AdminProcessor):
 
     @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
     def producer_connections(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the members of a group of producers (204)."""
+        """Return the members of a producer group (204)."""
         header = decode_header(GetProducerConnectionListRequestHeader, request.ext_fields)
         members = self._broker.producers.members(header.producer_group)
         if not members:
@@ -162,7 +162,7 @@ class AdminClients(AdminProcessor):
 
     @answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def consumer_status(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how far the members of a group themselves say they are (223)."""
+        """Return the offsets that the members of a group report (223)."""
         header = decode_header(GetConsumerStatusRequestHeader, request.ext_fields)
         info = self._broker.consumers.group_info(header.group)
         if info is None:
@@ -178,13 +178,13 @@ class AdminClients(AdminProcessor):
 
     @answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
     def running_info(self, request: RemotingCommand) -> RemotingCommand:
-        """Return what a consumer says that it does (307)."""
+        """Return the state that a consumer reports (307)."""
         header = decode_header(GetConsumerRunningInfoRequestHeader, request.ext_fields)
         return self._call(request, header.consumer_group, header.client_id)
 
     @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     def consume_directly(self, request: RemotingCommand) -> RemotingCommand:
-        """Have a consumer consume one message now (309)."""
+        """Make a consumer consume one message now (309)."""
         header = decode_header(ConsumeMessageDirectlyResultRequestHeader, request.ext_fields)
         broker, fields = self._broker, request.ext_fields
         fields["brokerName"] = broker.config.broker_name
@@ -202,7 +202,7 @@ class AdminClients(AdminProcessor):
         return self._call(request, header.consumer_group, header.client_id or "", record)
 
     def _status_of(self, client: ClientChannelInfo, header: GetConsumerStatusRequestHeader) -> Any:
-        """Return what a client says; None, and a line in the log, where it does not."""
+        """Return the offsets that a client reports; None if it does not, which is logged."""
         try:
             return self._broker.to_client.consumer_status(
                 client.connection, header.group, header.topic

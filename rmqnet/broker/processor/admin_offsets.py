@@ -1,4 +1,4 @@
-"""How far groups are, for administrators and slaves: 43, 45, 208, 300, 303, 314, 317, 343, 345."""
+"""Offsets of groups for administrators and slaves: 43, 45, 208, 300, 303, 314, 317, 343, 345."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ALL_QUEUES = -1
 
 
 class AdminOffsets(AdminProcessor):
-    """Describes how far groups are."""
+    """Describes offsets of groups."""
 
     @answers(RequestCode.GET_ALL_CONSUMER_OFFSET)
     def all_offsets(self, request: RemotingCommand) -> RemotingCommand:
@@ -49,7 +49,7 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.GET_ALL_DELAY_OFFSET)
     def delay_offsets(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how far the delivery of each delay level is (45)."""
+        """Return the offset of the delivery of each delay level (45)."""
         delays = self._broker.delays
         if delays is None:
             directory = StoreDirectory(self._broker.offsets.root)
@@ -60,7 +60,7 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.GET_CONSUME_STATS)
     def consume_stats(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how far a group is in each queue (208)."""
+        """Return a group's progress in each queue (208)."""
         header = decode_header(GetConsumeStatsRequestHeader, request.ext_fields)
         table: dict[MessageQueue, Any] = {}
         for topic in self._topics_of(header):
@@ -69,7 +69,7 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.GET_BROKER_CONSUME_STATS)
     def broker_consume_stats(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how far all groups are in all their topics (317)."""
+        """Return the progress of all groups in their topics (317)."""
         is_order = decode_header(GetConsumeStatsInBrokerHeader, request.ext_fields).is_order
         broker, total, found = self._broker, 0, []
         for group in sorted(broker.groups.all()):
@@ -87,7 +87,7 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
     def groups_of_topic(self, request: RemotingCommand) -> RemotingCommand:
-        """Name the groups that read a topic, or have read it (300)."""
+        """Return the groups that read a topic, or have read it (300)."""
         topic = decode_header(QueryTopicConsumeByWhoRequestHeader, request.ext_fields).topic
         broker = self._broker
         groups = broker.consumers.groups_of_topic(topic) | broker.offsets.groups_of(topic)
@@ -95,13 +95,13 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
     def topics_of_group(self, request: RemotingCommand) -> RemotingCommand:
-        """Name the topics of which a group has offsets (343)."""
+        """Return the topics in which a group has offsets (343)."""
         group = decode_header(QueryTopicsByConsumerRequestHeader, request.ext_fields).group
         return json_answer(request, {"topicList": sorted(self._broker.offsets.topics_of(group))})
 
     @answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def subscription(self, request: RemotingCommand) -> RemotingCommand:
-        """Return what a group wants of a topic now (345)."""
+        """Return a group's current subscription to a topic (345)."""
         header = decode_header(QuerySubscriptionByConsumerRequestHeader, request.ext_fields)
         group, topic = header.group, header.topic or ""
         found = self._broker.consumers.find_subscription(group, topic)
@@ -112,7 +112,7 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.QUERY_CONSUME_TIME_SPAN)
     def time_span(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the times of a topic's messages, and where a group is among them (303)."""
+        """Return the time range of a topic's messages, and a group's position in it (303)."""
         header = decode_header(QueryConsumeTimeSpanRequestHeader, request.ext_fields)
         config = known_topic(self._broker, header.topic)
         spans = [
@@ -123,7 +123,7 @@ class AdminOffsets(AdminProcessor):
 
     @answers(RequestCode.CLONE_GROUP_OFFSET)
     def clone(self, request: RemotingCommand) -> RemotingCommand:
-        """Let a group go on where another is (314)."""
+        """Copy a group's offsets to another group (314)."""
         header = decode_header(CloneGroupOffsetRequestHeader, request.ext_fields)
         broker, source = self._broker, header.src_group
         topics = {header.topic} if header.topic else broker.offsets.topics_of(source)
@@ -134,7 +134,7 @@ class AdminOffsets(AdminProcessor):
         return request.success()
 
     def _topics_of(self, header: GetConsumeStatsRequestHeader) -> list[str]:
-        """Return the topics that are meant; but for a list, those that members do not want go."""
+        """Return the requested topics; unless listed, without those that members do not want."""
         if header.topic_list and header.topic_list.strip():
             return [each for each in header.topic_list.split(_TOPIC_SEPARATOR) if each]
         group, offsets = header.consumer_group, self._broker.offsets
@@ -189,11 +189,11 @@ def _json_table(table: dict[MessageQueue, QueueConsumption]) -> dict[MessageQueu
 
 
 class AdminResets(AdminProcessor):
-    """Sets groups to other offsets, as ``useServerSideResetOffset`` says: itself, or by members."""
+    """Resets offsets of groups: itself with ``useServerSideResetOffset``, else by the members."""
 
     @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset(self, request: RemotingCommand) -> RemotingCommand:
-        """Have a group go on elsewhere (222)."""
+        """Reset a group's offsets (222)."""
         header = decode_header(ResetOffsetRequestHeader, request.ext_fields)
         topic = self._broker.topics.select(header.topic)
         if topic is None:
@@ -208,7 +208,7 @@ class AdminResets(AdminProcessor):
     def _assign(
         self, header: ResetOffsetRequestHeader, topic: TopicConfig
     ) -> dict[MessageQueue, int]:
-        """Note the offsets; members hear of them with their next pulls."""
+        """Record the offsets; members get them with their next pulls."""
         broker, group = self._broker, header.group
         if broker.store.config.is_slave:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -241,7 +241,7 @@ class AdminResets(AdminProcessor):
     def _tell_members(
         self, header: ResetOffsetRequestHeader, topic: TopicConfig
     ) -> dict[MessageQueue, int]:
-        """Tell the members to go on elsewhere, as brokers of 4.x do."""
+        """Send the members their new offsets, as brokers of 4.x do."""
         broker, group = self._broker, header.group
         offsets = {}
         for queue_id in range(topic.write_queue_nums):

@@ -46,7 +46,7 @@ _LIVE_STORE_KEYS = (
     "travelCqFileNumWhenGetMessage",
     "flushDelayOffsetInterval",
 )
-"""Settings of a store that are looked up whenever they are needed."""
+"""Settings of a store that take effect immediately, as they are read at each use."""
 _KIB = 1024
 _UNITS = "KMGTPE"
 
@@ -61,7 +61,7 @@ class AdminRuntime(AdminProcessor):
 
     @answers(RequestCode.UPDATE_BROKER_CONFIG)
     def update_config(self, request: RemotingCommand) -> RemotingCommand:
-        """Change settings, of this run only (25); values that RocketMQ cannot parse are ignored."""
+        """Change settings for this run (25); values that RocketMQ cannot parse are ignored."""
         properties = _parsed(parse_config_text(request.body.decode()))
         broker = self._broker
         refused = [
@@ -111,7 +111,7 @@ class AdminRuntime(AdminProcessor):
 
     @answers(RequestCode.VIEW_BROKER_STATS_DATA)
     def stats_data(self, request: RemotingCommand) -> RemotingCommand:
-        """Return what was counted of a topic or group in the last minute, hour and day (315)."""
+        """Return the counts of a topic or group in the last minute, hour and day (315)."""
         header = decode_header(ViewBrokerStatsDataRequestHeader, request.ext_fields)
         items, name, key = self._broker.stats_items, header.stats_name, header.stats_key
         data = None if items is None else items.data(name, key)
@@ -122,7 +122,7 @@ class AdminRuntime(AdminProcessor):
 
     @answers(RequestCode.GET_BROKER_HA_STATUS)
     def ha_status(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how far the slaves are, or the master that this one follows (907)."""
+        """Return the progress of the slaves, or of this slave (907)."""
         return json_answer(request, self._broker.ha_status())
 
     @answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
@@ -133,7 +133,7 @@ class AdminRuntime(AdminProcessor):
 
     @answers(RequestCode.DELETE_EXPIRED_COMMITLOG)
     def delete_segments(self, request: RemotingCommand) -> RemotingCommand:
-        """Delete expired segments of the log soon, at whichever hour (329)."""
+        """Delete expired segments of the log soon, at any hour of the day (329)."""
         open_store(self._broker).services.clean_commit_log.execute_delete_files_manually()
         return request.success()
 
@@ -147,7 +147,7 @@ class AdminRuntime(AdminProcessor):
 
     def _store_figures(self) -> dict[str, str]:
         store = self._broker.store
-        if not isinstance(store, MessageStore):  # it is only read
+        if not isinstance(store, MessageStore):  # read-only
             return {
                 "commitLogMaxOffset": str(store.max_phy_offset),
                 "commitLogMinOffset": str(store.min_phy_offset),
@@ -221,7 +221,7 @@ def _parsed(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def human_bytes(count: int) -> str:
-    """Return a number of bytes as RocketMQ shows it to people: ``1.5 KiB``."""
+    """Return a number of bytes as RocketMQ displays it: ``1.5 KiB``."""
     if count < _KIB:
         return f"{count} B"
     steps = (count.bit_length() - 1) // 10
@@ -234,11 +234,11 @@ def _capacity(path: str) -> str:
 
 
 class AdminTimers(AdminProcessor):
-    """Describes how far the timer is, as it was saved last."""
+    """Describes the progress of the timer, as last saved."""
 
     @answers(RequestCode.GET_TIMER_CHECK_POINT)
     def checkpoint(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how far the timer is (60)."""
+        """Return the timer's checkpoint (60)."""
         directory, size = StoreDirectory(self._broker.topics.root), TIMER_CHECKPOINT.size
         path = directory.resolve(CONFIG_DIR, TIMER_CHECKPOINT_FILE)
         data = directory.read_head(path, size)
@@ -248,5 +248,5 @@ class AdminTimers(AdminProcessor):
 
     @answers(RequestCode.GET_TIMER_METRICS)
     def metrics(self, request: RemotingCommand) -> RemotingCommand:
-        """Return how many messages of each topic wait (61): they are not counted by topic."""
+        """Return an empty table of waiting messages (61), which are not counted by topic."""
         return json_answer(request, {"dataVersion": DataVersion().to_json(), "timingCount": {}})

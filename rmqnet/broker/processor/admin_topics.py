@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from store_core.queue.readable_queue import ReadableQueue
 
 _MIXED = "MIXED"
-_POP_RETRY_SEPARATORS = ("+", "_")  # of releases from 5.1.4 on, and before
+_POP_RETRY_SEPARATORS = ("+", "_")  # of releases from 5.1.4 on, and of earlier ones
 _MOST_UNITS = 10_000
 
 
 class AdminTopics(AdminProcessor):
-    """Makes, changes, deletes and describes topics."""
+    """Creates, changes, deletes and describes topics."""
 
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC)
     def update(self, request: RemotingCommand) -> RemotingCommand:
-        """Make or change a topic (17)."""
+        """Create or change a topic (17)."""
         header = decode_header(CreateTopicRequestHeader, request.ext_fields)
         self._check(header.topic)
         config = TopicConfig(
@@ -70,7 +70,7 @@ class AdminTopics(AdminProcessor):
 
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     def update_all(self, request: RemotingCommand) -> RemotingCommand:
-        """Make or change several topics (18)."""
+        """Create or change several topics (18)."""
         with body_of(request) as data:
             items = [
                 json_object(each, "topicConfigList") for each in data.get("topicConfigList") or []
@@ -86,13 +86,13 @@ class AdminTopics(AdminProcessor):
 
     @answers(RequestCode.GET_ALL_TOPIC_CONFIG)
     def all_configs(self, request: RemotingCommand) -> RemotingCommand:
-        """Return all topics (21), for slaves, too."""
+        """Return all topics (21), also for slaves."""
         # There are no static topics: the version of their table never changes.
         mapping = {
             "mappingDataVersion": DataVersion().to_json(),
             "topicQueueMappingDetailMap": {},
         }
-        # All of them, whichever page is wanted: as 5.5 does without enableSplitMetadata.
+        # All topics, regardless of the requested page, as in 5.5 without enableSplitMetadata.
         topics = self._broker.topics.to_json()
         header = GetAllTopicConfigResponseHeader(len(topics["topicConfigTable"]))
         return json_answer(request, {**topics, **mapping}, header)
@@ -134,12 +134,12 @@ class AdminTopics(AdminProcessor):
 
     @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, request: RemotingCommand) -> RemotingCommand:
-        """Name the broker's own topics (305)."""
+        """Return the names of the broker's own topics (305)."""
         return json_answer(request, {"topicList": self._broker.topics.system_topics()})
 
     @answers(RequestCode.CLEAN_UNUSED_TOPIC)
     def clean_unused(self, request: RemotingCommand) -> RemotingCommand:
-        """Delete the queues of topics that are not there any more (316)."""
+        """Delete the queues of topics that no longer exist (316)."""
         broker, written = self._broker, open_store(self._broker)
         with written.reading() as store:
             found = {topic for topic, _ in [*store.queue_paths, *store.batch_queue_paths]}
@@ -192,7 +192,7 @@ class AdminTopics(AdminProcessor):
 
 
 def known_topic(broker: Broker, topic: str) -> TopicConfig:
-    """Return the settings of a topic; RefusedError where it is not there."""
+    """Return the settings of a topic; raise RefusedError if it does not exist."""
     config = broker.topics.select(topic)
     if config is None:
         raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
@@ -205,11 +205,11 @@ def queue_of(broker: Broker, topic: str, queue_id: int) -> MessageQueue:
 
 
 class AdminQueues(AdminProcessor):
-    """Shows what queues hold."""
+    """Shows the content of queues."""
 
     @answers(RequestCode.QUERY_CONSUME_QUEUE)
     def units(self, request: RemotingCommand) -> RemotingCommand:
-        """Return units of a queue, and what a group wants of them (321)."""
+        """Return units of a queue, and a group's filter on them (321)."""
         header = decode_header(QueryConsumeQueueRequestHeader, request.ext_fields)
         topic, queue_id = header.topic or "", header.queue_id or 0
         with self._broker.store.reading() as store:
@@ -236,7 +236,7 @@ class AdminQueues(AdminProcessor):
 
 
 def _units(queue: ReadableQueue, index: int, count: int) -> list[dict[str, int]]:
-    """Return up to so many units from an index on; fewer where a file ends."""
+    """Return up to ``count`` units from an index on; fewer if a file ends."""
     run = None
     if queue.min_offset <= index < queue.max_offset:
         run = queue.units_from(index, min(count, _MOST_UNITS))

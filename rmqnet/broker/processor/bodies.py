@@ -24,7 +24,7 @@ def body_of(request: RemotingCommand) -> Iterator[dict[str, Any]]:
     Raises
     ------
     RemotingFormatError
-        It is none, or the block raised ValueError for what is in it.
+        The body is not a JSON object, or the block raised ValueError for its content.
     """
     try:
         yield json_object(parse_lenient_json(request.body.decode()), "body")
@@ -36,5 +36,5 @@ def body_of(request: RemotingCommand) -> Iterator[dict[str, Any]]:
 def json_answer(
     request: RemotingCommand, value: Any, header: Header | None = None
 ) -> RemotingCommand:
-    """Return the answer of success whose body is JSON; keys may be queues or whole numbers."""
+    """Return a successful answer with a JSON body; keys may be queues or whole numbers."""
     return request.success(header, to_queue_json(value).encode())

@@ -1,4 +1,4 @@
-"""What the processors of a broker share, and the requests that its role refuses."""
+"""Base class of the processors of a broker, and refusals by its role."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SENDS = (
     RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.CONSUMER_SEND_MSG_BACK,
 )
-"""Requests that put messages of clients."""
+"""Requests by which clients put messages."""
 REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class RequestRefusal(NamedTuple):
-    """The answer to a request that is not carried out."""
+    """The answer to a request that is refused."""
 
     code: ResponseCode
     remark: str
@@ -38,13 +38,13 @@ class RequestRefusal(NamedTuple):
 REJECTED = RequestRefusal(
     ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while"
 )
-"""RocketMQ's answer of a broker that is not to be asked for this now."""
+"""RocketMQ's answer of a broker that does not accept such a request now."""
 
 
 def refuse(
     refusals: Mapping[RequestCode, RequestRefusal], _: ServerConnection, request: RemotingCommand
 ) -> RemotingCommand:
-    """Answer a request that the role of a broker does not carry out."""
+    """Answer a request that the role of a broker refuses."""
     code, remark = refusals[RequestCode(request.code)]
     return request.refusal(code, remark)
 
@@ -55,7 +55,7 @@ class BrokerProcessor(RequestProcessor):
     Attributes
     ----------
     pool
-        The name of the pool that does the work.
+        Name of the pool that runs the requests.
     """
 
     pool: ClassVar[str]
@@ -65,7 +65,7 @@ class BrokerProcessor(RequestProcessor):
         self._broker = broker
 
     def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Have the server bring the requests."""
+        """Register for the requests with the server."""
         self._pools = pools
         pool = getattr(pools, self.pool)
         for code, handler in self.handlers().items():

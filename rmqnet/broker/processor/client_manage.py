@@ -1,4 +1,4 @@
-"""Clients that come, and those that go or are silent: 34, 35, 46.
+"""Clients that join, leave or fall silent: 34, 35, 46.
 
 Source: RocketMQ ``ClientManageProcessor`` (release 5.3.3).
 """
@@ -40,7 +40,7 @@ HOUSEKEEPING_SECONDS = 10.0
 
 
 class ClientManageProcessor(BrokerProcessor):
-    """Takes clients into groups and lets them go."""
+    """Adds clients to groups, and removes them."""
 
     pool = "heartbeat"
 
@@ -51,7 +51,7 @@ class ClientManageProcessor(BrokerProcessor):
 
     @answers(RequestCode.HEART_BEAT, with_peer=True)
     def heartbeat(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        """Note the groups of a client (34)."""
+        """Record the groups of a client (34)."""
         try:
             data = parse_heartbeat(request.body)
         except ValueError as err:
@@ -63,9 +63,9 @@ class ClientManageProcessor(BrokerProcessor):
         is_changed = self._register_consumers(client, data)
         for group in data.producer_groups:
             self._broker.producers.register(group, client)
-        if not connection.is_open:  # it ended meanwhile: nobody will tell again
+        if not connection.is_open:  # it ended meanwhile, and reports that only once
             forget_client(self._broker, connection)
-        # In the first form a broker of 5.3.3 says always that something changed.
+        # To heartbeats of the first form, a broker of 5.3.3 always reports a change.
         header = HeartbeatResponseHeader(
             is_support_heart_beat_v2=True, is_sub_change=is_changed or not data.fingerprint
         )
@@ -75,7 +75,7 @@ class ClientManageProcessor(BrokerProcessor):
     def unregister_client(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:
-        """Let a client leave groups (35)."""
+        """Remove a client from groups (35)."""
         header = decode_header(UnregisterClientRequestHeader, request.ext_fields)
         broker = self._broker
         if header.producer_group is not None:
@@ -84,15 +84,15 @@ class ClientManageProcessor(BrokerProcessor):
         if group is not None:
             config = broker.groups.find(group)
             is_notifying = config is None or config.notify_consumer_ids_changed_enable
-            # Locks that were granted while the client stopped; RocketMQ lets them expire. Before
-            # the others hear of it: they want the queues at once.
+            # Locks granted while the client stopped, which RocketMQ lets expire. They are released
+            # before the other members are notified, which lock the queues immediately.
             broker.locks.unlock(group, None, header.client_id)
             broker.consumers.unregister(group, connection, is_notifying=is_notifying)
         return request.success()
 
     @answers(RequestCode.CHECK_CLIENT_CONFIG)
     def check_client_config(self, request: RemotingCommand) -> RemotingCommand:
-        """Say whether an expression of a subscription is understood (46)."""
+        """Check whether a subscription's expression is valid (46)."""
         with body_of(request) as data:
             found = json_object(data.get("subscriptionData"), "subscriptionData")
             subscription = parse_subscription(found)
@@ -121,9 +121,9 @@ class ClientManageProcessor(BrokerProcessor):
             check_count(f"topics of group {consumer.group_name:.120}", count, most_topics)
 
     def _register_consumers(self, client: ClientChannelInfo, data: HeartbeatData) -> bool:
-        """Note the groups of a client; return whether the fingerprint of one has changed.
+        """Record the groups of a client; return whether the fingerprint of one has changed.
 
-        What they need is made and saved together: a save waits for the disk.
+        Groups, topics and filters are each saved once, as a save waits for the disk.
         """
         broker, is_changed = self._broker, False
         consumers = [each for each in data.consumers if self._is_taken(each)]
@@ -166,9 +166,9 @@ class ClientManageProcessor(BrokerProcessor):
         return known is not None and known != fingerprint
 
 
-# Source: RocketMQ ``ClientHousekeepingService`` (release 5.3.3), which looks every 10 s.
+# Source: RocketMQ ``ClientHousekeepingService`` (release 5.3.3), which runs every 10 s.
 class ClientHousekeeping:
-    """Keeps the tables of producers and consumers true."""
+    """Removes clients that are gone from the tables of producers and consumers."""
 
     def __init__(self, broker: Broker, pool: WorkerPool) -> None:
         self._broker = broker
@@ -176,9 +176,9 @@ class ClientHousekeeping:
         broker.server.on_close(self._on_close)
 
     def run_once(self) -> bool:
-        """Forget clients that were silent for too long; return whether there were any.
+        """Remove clients that were silent for too long; return whether there were any.
 
-        To be called every `HOUSEKEEPING_SECONDS`.
+        Called every `HOUSEKEEPING_SECONDS`.
         """
         broker = self._broker
         now = broker.clock()
@@ -197,6 +197,6 @@ class ClientHousekeeping:
 
 
 def forget_client(broker: Broker, connection: ServerConnection) -> None:
-    """Take a client whose connection ended out of all groups."""
+    """Remove a client whose connection ended from all groups."""
     broker.producers.remove(connection)
     broker.consumers.remove(connection)

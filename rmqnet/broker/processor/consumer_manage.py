@@ -35,7 +35,7 @@ class ConsumerManageProcessor(BrokerProcessor):
 
     @answers(RequestCode.QUERY_CONSUMER_OFFSET)
     def query_consumer_offset(self, request: RemotingCommand) -> RemotingCommand:
-        """Say where a group goes on in a queue (14)."""
+        """Return a group's next offset in a queue (14)."""
         header = decode_header(QueryConsumerOffsetRequestHeader, request.ext_fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         offset = self._broker.offsets.query(group, topic, queue_id)
@@ -53,7 +53,7 @@ class ConsumerManageProcessor(BrokerProcessor):
     def update_consumer_offset(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand:
-        """Note where a group goes on in a queue (15)."""
+        """Record a group's next offset in a queue (15)."""
         header = decode_header(UpdateConsumerOffsetRequestHeader, request.ext_fields)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         broker = self._broker
@@ -76,7 +76,7 @@ class ConsumerManageProcessor(BrokerProcessor):
 
     @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def consumer_list(self, request: RemotingCommand) -> RemotingCommand:
-        """Name the members of a group (38)."""
+        """Return the ids of a group's members (38)."""
         header = decode_header(GetConsumerListByGroupRequestHeader, request.ext_fields)
         info = self._broker.consumers.group_info(header.consumer_group)
         ids = [] if info is None else info.client_ids
@@ -94,7 +94,7 @@ class ConsumerManageProcessor(BrokerProcessor):
 
     @answers(RequestCode.UNLOCK_BATCH_MQ)
     def unlock_queues(self, request: RemotingCommand) -> RemotingCommand:
-        """Give up the locks of a member (42)."""
+        """Release the locks of a member (42)."""
         group, client_id, queues = _locks_of(request)
         self._broker.locks.unlock(group, queues, client_id)
         return request.success()

@@ -1,4 +1,4 @@
-"""How producers' transactions end.
+"""Ends of producers' transactions.
 
 Source: RocketMQ ``EndTransactionProcessor`` (release 5.3.3).
 """
@@ -37,14 +37,14 @@ _CODES = {
 
 
 class RequestedHalf(NamedTuple):
-    """Where a half message lies."""
+    """Location of a half message."""
 
     queue_offset: int
     commit_log_offset: int
 
 
 class EndTransactionProcessor(BrokerProcessor):
-    """Commits and rolls back as producers say."""
+    """Commits and rolls back transactions for producers."""
 
     pool = "transaction"
 
@@ -52,7 +52,7 @@ class EndTransactionProcessor(BrokerProcessor):
     def process(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """End a transaction; an outcome that the producer does not know either is not answered."""
+        """End a transaction; a request with an unknown outcome gets no answer."""
         header = decode_header(EndTransactionRequestHeader, request.ext_fields)
         state = _STATES.get(header.commit_or_rollback)
         if state is None or state is TransactionState.UNKNOW:

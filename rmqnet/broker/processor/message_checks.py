@@ -1,4 +1,4 @@
-"""What a broker looks at before it takes a message of a client.
+"""Checks of a broker before it accepts a client's message.
 
 Source: RocketMQ ``AbstractSendMessageProcessor.msgCheck``, ``TopicValidator`` (release 5.3.3).
 """
@@ -25,7 +25,7 @@ UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 
 
 class RefusedError(Exception):
-    """A request that a broker does not carry out."""
+    """A request that a broker refuses."""
 
     def __init__(self, code: ResponseCode, remark: str) -> None:
         super().__init__(code, remark)
@@ -33,12 +33,12 @@ class RefusedError(Exception):
         self.remark = remark
 
     def answer_to(self, request: RemotingCommand) -> RemotingCommand:
-        """Return it as the answer to a request."""
+        """Return the answer that refuses a request."""
         return request.refusal(self.code, self.remark)
 
 
 def open_store(broker: Broker) -> MessageStore:
-    """Return the broker's store; RefusedError where it is only read.
+    """Return the broker's store; raise RefusedError if it is only read.
 
     For requests that change the store, or need more than its queries.
     """
@@ -49,12 +49,12 @@ def open_store(broker: Broker) -> MessageStore:
 
 
 def sendable_topic(broker: Broker, header: SendMessageRequestHeader, peer: str) -> TopicConfig:
-    """Return the topic of a message, made if brokers may; refuse what cannot be sent there.
+    """Return the topic of a message, created if allowed, after checking that it may be sent.
 
     Raises
     ------
     RefusedError
-        Says why.
+        The message may not be sent; the remark says why.
     """
     topic = header.topic
     if not broker.config.broker_permission & PERM_WRITE and broker.topics.is_order_topic(topic):

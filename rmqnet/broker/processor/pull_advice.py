@@ -1,4 +1,4 @@
-"""Which broker of a set a consumer is told to read from next: the master, or a slave.
+"""Advice to a consumer which broker of a set to pull from next: the master or a slave.
 
 Source: RocketMQ ``PullMessageProcessor.composeResponseHeader``,
 ``DefaultPullMessageResultHandler`` (release 5.3.3).
@@ -20,7 +20,7 @@ MASTER_ID = 0
 
 
 class Advice(NamedTuple):
-    """What a consumer is answered, and where it is to pull next."""
+    """Code of the answer to a pull, and the broker to pull from next."""
 
     code: ResponseCode
     broker_id: int
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
 def advise(
     broker: Broker, group: SubscriptionGroupConfig, found: PulledRecords, code: ResponseCode
 ) -> Advice:
-    """Return what to answer for what was found."""
+    """Return the advice for the result of a pull; ``code`` is its code without advice."""
     config, broker_id = broker.config, MASTER_ID
     if not config.slave_read_enable and config.broker_id == MASTER_ID:
         return Advice(code, MASTER_ID)

@@ -1,4 +1,4 @@
-"""Pulls of consumers, answered at once or when messages come.
+"""Pulls of consumers, answered immediately or when messages come.
 
 Source: RocketMQ ``PullMessageProcessor``, ``DefaultPullMessageResultHandler`` (release 5.3.3).
 """
@@ -59,28 +59,28 @@ _CODES = {
 
 
 class ForbiddenError(RefusedError):
-    """A pull that is not allowed; clients look at which kind."""
+    """A pull that is not allowed; clients check its kind."""
 
     def __init__(self, kind: int, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
         self.kind = kind
 
     def answer_to(self, request: RemotingCommand) -> RemotingCommand:
-        """Return it as the answer to a pull."""
+        """Return the answer to a pull that is refused."""
         answer = PullMessageResponseHeader(0, 0, 0, 0, forbidden_type=self.kind)
         return RemotingCommand.response_to(request, self.code, self.remark, answer)
 
 
 @dataclass
 class AllowedPull:
-    """A pull that was found to be allowed.
+    """A pull that is allowed.
 
     Attributes
     ----------
     wanted
-        The filter; None: everything.
+        The filter; None for all messages.
     deadline_ms
-        Until when it may wait, ms since the epoch.
+        End of its wait, ms since the epoch.
     """
 
     connection: ServerConnection
@@ -99,12 +99,12 @@ class AllowedPull:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the client wants to wait, for an answer."""
+        """Whether the client asks to wait for messages, and expects an answer."""
         return bool(self.header.sys_flag & _SUSPEND_FLAG) and not self.request.is_oneway
 
 
 class PullMessageProcessor(BrokerProcessor):
-    """Answers pulls, and keeps those that wait."""
+    """Answers pulls, and holds those that wait."""
 
     pool = "pull"
 
@@ -113,7 +113,7 @@ class PullMessageProcessor(BrokerProcessor):
         self.holds = broker.holds = PullRequestHold(self._resume_soon, broker.clock, _MAX_HELD)
 
     def register(self, server: RemotingServer, pools: Pools) -> None:
-        """Have the server bring the requests, and tell of clients that go."""
+        """Register for the requests, and for connections that end."""
         super().register(server, pools)
         server.on_close(self._forget)
 
@@ -121,7 +121,7 @@ class PullMessageProcessor(BrokerProcessor):
     def process(
         self, connection: ServerConnection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """Return messages from an offset on; None: the client waits for some."""
+        """Return messages from an offset on; None if the client waits for some."""
         header = decode_header(PullMessageRequestHeader, request.ext_fields)
         pull = self._allowed(connection, request, header)
         try:
@@ -129,7 +129,7 @@ class PullMessageProcessor(BrokerProcessor):
         except StoreError as err:
             return _damaged(pull, err)
 
-    # Whether it is allowed, and what is wanted.
+    # Permission and filter.
 
     def _allowed(
         self,
@@ -217,7 +217,7 @@ class PullMessageProcessor(BrokerProcessor):
     def _subscription(
         self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
     ) -> SubscriptionData:
-        """Return what the group's heartbeats say that it wants of the topic."""
+        """Return the group's subscription to the topic, from its heartbeats."""
         name, topic = header.consumer_group, header.topic
         info = self._broker.consumers.group_info(name)
         if info is None:
@@ -283,7 +283,7 @@ class PullMessageProcessor(BrokerProcessor):
     # The answer.
 
     def _answer(self, pull: AllowedPull) -> RemotingCommand | None:
-        """Return the answer; None: the pull waits."""
+        """Return the answer; None if the pull waits."""
         found = self._read(pull)
         advice = self._advice(pull, found)
         self._note_offsets(pull, found, is_new=True)
@@ -294,8 +294,8 @@ class PullMessageProcessor(BrokerProcessor):
     def _hold(self, pull: AllowedPull) -> bool:
         if not self.holds.hold(pull):
             return False
-        # What came after the look and before the hold woke nobody: neither pulls when it was
-        # dispatched, nor dispatch when it was put.
+        # Messages that came between the read and the hold had no effect: their dispatch saw no
+        # pull to resume, and their put saw no pull to dispatch for.
         store = self._broker.store
         if store.get_max_offset_in_queue(*pull.queue) > pull.offset:
             self.holds.notify(pull.queue)
@@ -323,7 +323,7 @@ class PullMessageProcessor(BrokerProcessor):
         code = _CODES.get(found.status)
         if code is not None:
             return code
-        # There is no such queue: it may be written later.
+        # The queue does not exist, but may be written later.
         if pull.header.queue_offset:
             return ResponseCode.PULL_OFFSET_MOVED
         return ResponseCode.PULL_NOT_FOUND
@@ -363,7 +363,7 @@ class PullMessageProcessor(BrokerProcessor):
             self._broker.server.release(connection, held.request)
 
     def _resume_soon(self, held: list[HeldPull]) -> None:
-        """Have pulls look again, a few in one thread: each thread that is woken costs more."""
+        """Run pulls again, several per thread, as waking a thread costs more."""
         for at in range(0, len(held), _RESUMED_AT_ONCE):
             part = held[at : at + _RESUMED_AT_ONCE]
             if not self._pools.pull.submit(functools.partial(self._resume, part)):
@@ -382,8 +382,8 @@ class PullMessageProcessor(BrokerProcessor):
             self._resume_one(pull)
 
     def _resume_one(self, pull: AllowedPull) -> None:
-        """Look again; while nothing matches and there is time, wait on."""
-        if not pull.connection.is_open:  # it shall not hear of a reset for another member
+        """Read again; if nothing matches and there is time, keep waiting."""
+        if not pull.connection.is_open:  # it must not take another member's reset
             self._broker.server.release(pull.connection, pull.request)
             return
         try:
@@ -392,17 +392,17 @@ class PullMessageProcessor(BrokerProcessor):
             response = err.answer_to(pull.request)
         except StoreError as err:
             response = _damaged(pull, err)
-        except Exception as err:  # the client must not wait for ever
+        except Exception as err:  # else the client would wait forever
             remark = f"{type(err).__name__}: {err}"
             response = pull.request.refusal(ResponseCode.SYSTEM_ERROR, remark)
         if response is not None:
             self._broker.server.answer(pull.connection, pull.request, response)
 
     def _renewed(self, held: AllowedPull) -> AllowedPull:
-        """Return a pull as it is allowed now: meanwhile topic, group, subscription may change."""
+        """Check a pull again, as its topic, group or subscription may have changed."""
         pull = self._allowed(held.connection, held.request, held.header)
         pull.deadline_ms = held.deadline_ms
-        if pull.wanted is held.wanted:  # else what did not match may do so now
+        if pull.wanted is held.wanted:  # with another filter, skipped messages may match
             pull.offset = held.offset
         return pull
 
@@ -416,13 +416,13 @@ class PullMessageProcessor(BrokerProcessor):
             if self._hold(pull):
                 return None
         if code is ResponseCode.PULL_NOT_FOUND and pull.offset > pull.header.queue_offset:
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # nothing matched up to here: go on there
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # nothing matched up to here
         self._note_offsets(pull, found, is_new=False)
         return self._response(pull, found, Advice(code, broker_id))
 
 
 def _damaged(pull: AllowedPull, err: StoreError) -> RemotingCommand:
-    """Return the answer that says what cannot be read, and where it lies."""
+    """Return the answer that names the unreadable data and its location."""
     logger.warning("queue %s/%d at %d: %s", *pull.queue, pull.offset, err)
     return pull.request.refusal(ResponseCode.SYSTEM_ERROR, str(err))
 

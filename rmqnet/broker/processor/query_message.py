@@ -1,4 +1,4 @@
-"""Messages by key and by place.
+"""Messages by key and by offset in the log.
 
 Source: RocketMQ ``QueryMessageProcessor`` (release 5.3.3).
 """
@@ -33,7 +33,7 @@ class QueryMessageProcessor(BrokerProcessor):
     def query(self, request: RemotingCommand) -> RemotingCommand:
         """Return the messages of a topic with a key, or a tag, in a range of time.
 
-        ``lastKey`` counts for indexes in RocksDB only, as in RocketMQ: files have no pages.
+        ``lastKey`` is ignored: as in RocketMQ, only indexes in RocksDB have pages.
         """
         header = decode_header(QueryMessageRequestHeader, request.ext_fields)
         most, index_type = header.max_num, header.index_type
@@ -70,7 +70,7 @@ class QueryMessageProcessor(BrokerProcessor):
         return request.success(body=record)
 
     def _records(self, messages: Iterable[Message]) -> bytes:
-        """Return the records of messages; those of one inner batch have one."""
+        """Return the records of messages; messages of one inner batch share a record."""
         places = dict.fromkeys(message.commit_log_offset for message in messages)
         found = (self._broker.store.look_record(place) for place in places)
         return b"".join(record for record in found if record is not None)

@@ -1,6 +1,6 @@
 """Offsets and times of queues.
 
-Source: RocketMQ ``AdminBrokerProcessor`` (release 5.3.3), for what its consumers ask, too.
+Source: RocketMQ ``AdminBrokerProcessor`` (release 5.3.3), which answers consumers, too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class QueueOffsetProcessor(BrokerProcessor):
-    """Answers where queues begin and end, and what lies where in time."""
+    """Answers with starts, ends and offsets by time of queues."""
 
     pool = "admin"
 
     @answers(RequestCode.GET_MAX_OFFSET)
     def max_offset(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the end of a queue; 0 of one that was never written."""
+        """Return the end of a queue; 0 if it was never written."""
         header = decode_header(GetMaxOffsetRequestHeader, request.ext_fields)
         offset = self._broker.dispatched_store.get_max_offset_in_queue(
             header.topic, header.queue_id
@@ -44,7 +44,7 @@ class QueueOffsetProcessor(BrokerProcessor):
 
     @answers(RequestCode.GET_MIN_OFFSET)
     def min_offset(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the begin of a queue; of one that was never written 0, or -1 of batches."""
+        """Return the start of a queue; if never written 0, or -1 for a batch queue."""
         header = decode_header(GetMinOffsetRequestHeader, request.ext_fields)
         offset = queue_begin(self._broker, header.topic, header.queue_id)
         return request.success(GetMinOffsetResponseHeader(offset))
@@ -53,7 +53,7 @@ class QueueOffsetProcessor(BrokerProcessor):
     def search_offset(self, request: RemotingCommand) -> RemotingCommand:
         """Return the offset at a time."""
         header = decode_header(SearchOffsetRequestHeader, request.ext_fields)
-        # As RocketMQ: what is no name of a boundary is the lower one.
+        # As in RocketMQ, any other text means the lower boundary.
         boundary = UPPER if (header.boundary_type or "").lower() == UPPER else LOWER
         offset = self._broker.dispatched_store.get_offset_in_queue_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
@@ -69,7 +69,7 @@ class QueueOffsetProcessor(BrokerProcessor):
 
 
 def queue_begin(broker: Broker, topic: str, queue_id: int) -> int:
-    """Return the begin of a queue as brokers tell it: -1 of a batch queue without a message."""
+    """Return the start of a queue as brokers report it: -1 for an empty batch queue."""
     begin = int(broker.store.get_min_offset_in_queue(topic, queue_id))
     config = broker.topics.select(topic)
     if begin or config is None or not config.has_batch_queues:

@@ -1,4 +1,4 @@
-"""Replies to requests between clients: brought to whoever asked.
+"""Replies to requests between clients, delivered to the requester.
 
 Source: RocketMQ ``ReplyMessageProcessor`` (release 5.3.3).
 """
@@ -30,13 +30,13 @@ _ANSWER_S = 10.0
 
 
 class ReplyMessageProcessor(BrokerProcessor):
-    """Brings replies to the clients that wait for them, then stores them."""
+    """Delivers replies to the clients that wait for them, then stores them."""
 
     pool = "reply"
 
     @answers(*REPLIES, with_peer=True)
     def process(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        """Bring the reply, and answer whether it arrived."""
+        """Deliver the reply, and answer whether it arrived."""
         header = send_header(request)
         topic = sendable_topic(self._broker, header, connection.address)
         queue_id = header.queue_id
@@ -47,7 +47,7 @@ class ReplyMessageProcessor(BrokerProcessor):
         if fault:
             return request.refusal(ResponseCode.SYSTEM_ERROR, fault)
         config = self._broker.config
-        # Ids that mean nothing: clients want some.
+        # Placeholder ids, which clients require.
         answer = SendMessageResponseHeader(
             "0", queue_id, 0, msg_region=config.region_id, trace_on=config.trace_on
         )
@@ -56,7 +56,7 @@ class ReplyMessageProcessor(BrokerProcessor):
     def _push(
         self, connection: ServerConnection, header: SendMessageRequestHeader, body: bytes
     ) -> str:
-        """Bring the reply; return why it did not arrive, empty if it did."""
+        """Deliver the reply; return why it did not arrive, empty if it did."""
         properties = string_to_properties((header.properties or "").encode("utf-8", "replace"))
         asker = properties.get(PROPERTY_REPLY_TO_CLIENT)
         if asker is None:

@@ -1,4 +1,4 @@
-"""Messages that a consumer gives back: tried again later, or dead letters.
+"""Messages that a consumer sends back, for a later retry or as dead letters.
 
 Source: RocketMQ ``AbstractSendMessageProcessor.consumerSendMsgBack`` (release 5.3.3).
 """
@@ -34,13 +34,13 @@ _PROPERTY_WAIT = "WAIT"
 
 
 class SendBackProcessor(BrokerProcessor):
-    """Puts messages that a consumer was not done with to its group's retry topic."""
+    """Puts messages that a consumer did not finish into its group's retry topic."""
 
     pool = "send"
 
     @answers(RequestCode.CONSUMER_SEND_MSG_BACK)
     def process(self, request: RemotingCommand) -> RemotingCommand:
-        """Put the message that lies at an offset of the log once more."""
+        """Put the message at an offset of the log again."""
         header = decode_header(ConsumerSendMsgBackRequestHeader, request.ext_fields)
         self._send_back(header, request.version)
         return request.success()
@@ -104,7 +104,7 @@ class SendBackProcessor(BrokerProcessor):
     def _put(self, message: Message, topic: str, queue_id: int) -> None:
         again = Message(
             topic,
-            message.body,  # as it is stored, compressed where it was
+            message.body,  # as stored, still compressed if it was
             queue_id=queue_id,
             flag=message.flag,
             sys_flag=message.sys_flag,

@@ -1,4 +1,4 @@
-"""Messages of producers: one by one, in batches, prepared for a transaction.
+"""Messages of producers: single, in batches, or prepared for a transaction.
 
 Source: RocketMQ ``SendMessageProcessor``, ``AbstractSendMessageProcessor`` (release 5.3.3).
 """
@@ -66,7 +66,7 @@ STORED_CODES = {
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
-"""The message is stored, as safely as the code says."""
+"""Codes for stored messages; the code shows how safely they are stored."""
 _REFUSED_CODES = {
     PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
@@ -77,18 +77,18 @@ _REFUSED_CODES = {
 
 
 def send_header(request: RemotingCommand) -> SendMessageRequestHeader:
-    """Return the fields of a send, whichever names they have on the wire."""
+    """Return the fields of a send, with long or short names on the wire."""
     return decode_header(_HEADERS.get(request.code, SendMessageRequestHeaderV2), request.ext_fields)
 
 
 class SendMessageProcessor(BrokerProcessor):
-    """Puts what producers send."""
+    """Puts messages that producers send."""
 
     pool = "send"
 
     @answers(*_CODES, with_peer=True)
     def process(self, connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
-        """Put a message or a batch, and return where it lies."""
+        """Put a message or a batch, and return its location."""
         header = send_header(request)
         self._check_time()
         topic = sendable_topic(self._broker, header, connection.address)
@@ -153,7 +153,7 @@ class SendMessageProcessor(BrokerProcessor):
         queue_id: int,
         properties: dict[str, str],
     ) -> tuple[str, int, TopicConfig]:
-        """Return topic and queue: those of the dead letters for what was tried too often."""
+        """Return topic and queue: those of dead letters for a message retried too often."""
         if not header.topic.startswith(RETRY_PREFIX):
             return header.topic, queue_id, topic
         group = header.topic[len(RETRY_PREFIX) :]
@@ -165,7 +165,7 @@ class SendMessageProcessor(BrokerProcessor):
         most = config.retry_max_times
         if request.version >= _V3_4_9 and header.max_reconsume_times is not None:
             most = header.max_reconsume_times
-        # A group with locks is one that keeps the order: its client has tried often enough.
+        # A group with locks consumes in order, and its client itself has retried often enough.
         is_orderly = not self._broker.locks.is_lock_all_expired(group)
         if (header.reconsume_times or 0) <= most and not is_orderly:
             return header.topic, queue_id, topic
@@ -231,7 +231,7 @@ class SendMessageProcessor(BrokerProcessor):
     # Both.
 
     def _properties(self, header: SendMessageRequestHeader) -> dict[str, str]:
-        """Return the properties that the client sends, and what the broker adds to all."""
+        """Return the client's properties, with those that the broker adds to all messages."""
         text = header.properties or ""
         properties = string_to_properties(text.encode("utf-8", "replace"))
         properties[PROPERTY_MSG_REGION] = self._broker.config.region_id
@@ -274,7 +274,7 @@ class SendMessageProcessor(BrokerProcessor):
         if code is None or appended is None:
             refused, remark = refusal_of(result)
             if is_batch and result.status is PutMessageStatus.MESSAGE_ILLEGAL:
-                refused = ResponseCode.SYSTEM_ERROR  # as release 5 answers; clients try again
+                refused = ResponseCode.SYSTEM_ERROR  # as in release 5; clients retry
             raise RefusedError(refused, remark)
         self._broker.traffic.put(
             topic, message_type(properties), appended.message_num, appended.store_size
@@ -293,7 +293,7 @@ class SendMessageProcessor(BrokerProcessor):
 
 
 def _queue_of(header: SendMessageRequestHeader, topic: TopicConfig) -> int:
-    """Return the queue; any where the client leaves it to the broker."""
+    """Return the queue, a random one if the client leaves it to the broker."""
     if header.queue_id >= 0:
         return header.queue_id
     return random.randrange(max(topic.write_queue_nums, 1))
@@ -311,7 +311,7 @@ def _filter_flag(topic: TopicConfig) -> int:
 
 
 def _joined(properties_raw: bytes, tail: bytes) -> bytes:
-    """Return the properties of a message of a batch, and after them those of the whole."""
+    """Return the properties of a message of a batch, followed by those of the batch."""
     if properties_raw and not properties_raw.endswith(b"\x02"):
         return properties_raw + b"\x02" + tail
     return properties_raw + tail

@@ -1,1 +1,1 @@
-"""What a broker does with its store besides answering: a master, a slave, one that only reads."""
+"""Roles of a broker: master, slave, or a broker that only reads its store."""

@@ -1,4 +1,4 @@
-"""What differs between a master, a slave, and a broker that only reads its store."""
+"""Base classes of the roles of a broker: master, slave, and broker that only reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DAYS_MS = 60_000
 
 
 class BrokerRole(ABC):
-    """Opens the store, and does what goes on in it while clients are answered.
+    """Opens the store, and runs its services while the broker answers clients.
 
     Called in this order: `open`, `serve`, `start`, `join`, `leave`, `shutdown`, `close`.
 
@@ -46,11 +46,11 @@ class BrokerRole(ABC):
     Attributes
     ----------
     ha_address
-        From `start` on: where slaves get the log, ``host:port``; empty: nowhere.
+        From `start` on, where slaves get the log, ``host:port``; empty if there are no slaves.
     """
 
     refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = {}
-    """What clients hear who ask for what this role does not do."""
+    """Answers to the requests that this role refuses."""
     is_read_only = False
     has_slaves = False
 
@@ -75,7 +75,7 @@ class BrokerRole(ABC):
 
     @abstractmethod
     def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery | None:
-        """Open the store, load the state, and return what recovery did; None: nothing."""
+        """Open the store and load the state; return the result of recovery, None without one."""
 
     @abstractmethod
     def serve(self, broker: Broker) -> None:
@@ -83,17 +83,17 @@ class BrokerRole(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Let the store and its services run."""
+        """Start the store and its services."""
 
     def join(self, registration: Registration) -> None:  # noqa: B027 (most work alone)
-        """Work together with the other brokers of its set: name servers know this one now."""
+        """Start to work with the other brokers of the set; this one is registered."""
 
     def leave(self) -> None:  # noqa: B027 (most work alone)
-        """Let the other brokers go."""
+        """Stop working with the other brokers."""
 
     @abstractmethod
     def shutdown(self) -> None:
-        """End what `start` began; the state may still change until then."""
+        """Stop what `start` started; the state may change until then."""
 
     @abstractmethod
     def close(self) -> None:
@@ -105,7 +105,7 @@ class BrokerRole(ABC):
 
 
 def followed_status(address: str = "", state: FollowState | None = None) -> dict[str, Any]:
-    """Return what a slave says of its master (``HAClientRuntimeInfo``); of a master: zeros."""
+    """Return a slave's view of its master (``HAClientRuntimeInfo``); zeros for a master."""
     return {
         "activated": False,
         "lastReadTimestamp": 0 if state is None else state.last_read_ms,
@@ -118,15 +118,15 @@ def followed_status(address: str = "", state: FollowState | None = None) -> dict
 
 
 class WrittenStoreRole(BrokerRole):
-    """Opens a `MessageStore`, which takes the lock."""
+    """Opens a `MessageStore`, which locks the store."""
 
     store: MessageStore
     takes_timers = False
-    """Messages may name the time of their delivery; else whoever put them has seen to that."""
+    """Whether to handle messages with a delivery time; for a slave, its master does so."""
 
     @property
     def filters(self) -> ConsumerFilterManager:
-        """SQL expressions of groups, as the store's file has them."""
+        """SQL expressions of groups, from the store's file."""
         return self.store.consumer_filters
 
     def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> LogRecovery:
@@ -145,14 +145,14 @@ class WrittenStoreRole(BrokerRole):
         try:
             self._load_topics()
             self.groups.load_or_set_aside()
-            self.offsets.load()  # without them groups would get again what they have consumed
+            self.offsets.load()  # without them groups would consume messages again
         except BaseException:
             store.shutdown()
             raise
         return recovery
 
     def serve(self, broker: Broker) -> None:
-        """Have messages counted."""
+        """Set up the counting of messages."""
         counted = self.store.services.stats
         broker.stats = BrokerStats(
             lambda: MessageTotals(counted.puts, counted.transferred), self.clock
@@ -165,31 +165,31 @@ class WrittenStoreRole(BrokerRole):
         broker.ha_status = self.ha_status
 
     def start(self) -> None:
-        """Let messages be put."""
+        """Start the store and the counting."""
         self.store.start()
         for service in self._counts:
             service.start()
 
     def shutdown(self) -> None:
-        """Count no more."""
+        """Stop the counting."""
         for service in self._counts:
             service.shutdown()
 
     @abstractmethod
     def ha_status(self) -> dict[str, Any]:
-        """Return how far slaves are, or this one is (``HARuntimeInfo``)."""
+        """Return the progress of slaves, or of this slave (``HARuntimeInfo``)."""
 
     def close(self) -> None:
         """Close the store cleanly."""
         self.store.shutdown()
 
     def _load_topics(self) -> None:
-        """Load the topics once; not before the store is locked, for that may rename their file."""
+        """Load the topics once, after the store is locked, as that may rename their file."""
         if not self._has_topics:
             self.topics.load_or_set_aside()
             self._has_topics = True
 
     def _is_batch_topic(self, topic: str) -> bool:
-        self._load_topics()  # recovery makes queues
+        self._load_topics()  # recovery creates queues
         config = self.topics.select(topic)
         return config is not None and config.has_batch_queues

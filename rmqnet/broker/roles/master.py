@@ -1,4 +1,4 @@
-"""A master: takes messages, delivers delayed ones, ends transactions, sends its log to slaves."""
+"""A master: stores messages, delivers delayed ones, ends transactions, feeds its slaves."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ logger = logging.getLogger(__name__)
 
 
 class MasterRole(WrittenStoreRole):
-    """Of the only broker of its name, or of one with slaves.
+    """Role of the only broker of a name, or of a broker with slaves.
 
     Parameters
     ----------
     ha_host, ha_port
-        Where slaves connect: an address of this machine, and a port, 0: any that is free. None:
-        there are none.
+        Address of this machine where slaves connect; port 0 takes any free port, None allows no
+        slaves.
 
     Raises
     ------
     StoreConfigError
-        The role in the store's settings is that of a slave.
+        The store's settings name the role of a slave.
     """
 
     takes_timers = True
@@ -63,7 +63,7 @@ class MasterRole(WrittenStoreRole):
         self._ha_service: HAService | None = None
 
     def serve(self, broker: Broker) -> None:
-        """Let delayed and timer messages be delivered, and transactions end."""
+        """Set up the delivery of delayed and timer messages, and transactions."""
         super().serve(broker)
         broker.delays = self._delays = ScheduleMessageService(self.store)
         broker.timers = self._timers = TimerMessageStore(self.store)
@@ -72,7 +72,7 @@ class MasterRole(WrittenStoreRole):
         )
 
     def start(self) -> None:
-        """Let messages be put, delivered and sent to slaves."""
+        """Start the store, replication, transactions and delivery."""
         super().start()
         if self._ha_port is not None:
             self._listen_for_slaves(self._ha_port)
@@ -82,7 +82,7 @@ class MasterRole(WrittenStoreRole):
             self._timers.start()
 
     def ha_status(self) -> dict[str, Any]:
-        """Return how far the slaves are."""
+        """Return the progress of the slaves."""
         end, service = self.store.max_phy_offset, self._ha_service
         slaves = () if service is None else service.slaves()
         return {
@@ -94,7 +94,7 @@ class MasterRole(WrittenStoreRole):
         }
 
     def shutdown(self) -> None:
-        """End delivery and transactions, and let slaves go."""
+        """Stop delivery, transactions and replication."""
         self._timers.shutdown()
         self._delays.shutdown()
         self._transactions.shutdown()
@@ -106,11 +106,11 @@ class MasterRole(WrittenStoreRole):
         self._ha_service = service = HAService(self.store, host=self._ha_host, port=port)
         service.start()
         bound = int(service.address.rpartition(":")[2])
-        self.store.config = replace(self.store.config, ha_listen_port=bound)  # who asks is told
+        self.store.config = replace(self.store.config, ha_listen_port=bound)  # for requests
         self.ha_address = f"{self.config.broker_ip1}:{bound}"
 
     def _make_discard_topic(self) -> None:
-        """Let people read what was set aside: so far its topic is nowhere."""
+        """Create the topic of discarded messages, so that they can be read."""
         self.topics.create_in_send_message_back(DISCARD_TOPIC, 1)
 
 
@@ -133,7 +133,7 @@ class TransactionChecks:
         self._broker = broker
 
     def ask(self, half: Message) -> TransactionState:
-        """Ask for a half message; it is not known yet what the answer is."""
+        """Ask about a half message; the state is unknown until the answer comes."""
         group = half.properties.get(PRODUCER_GROUP, "")
         producer = self._broker.producers.next_member(group)
         if producer is None:

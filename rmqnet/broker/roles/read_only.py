@@ -38,20 +38,20 @@ _WHY = RequestRefusal(
 
 
 class ReadOnlyRole(BrokerRole):
-    """Answers reads, and follows what is written meanwhile; nothing in the store changes.
+    """Answers reads, and follows messages that others write; it changes nothing in the store.
 
-    Offsets of groups, their retry topics and the groups themselves are kept in memory. Topics that
-    ``topics.json`` does not name are known by the directories of their queues.
+    Offsets of groups, their retry topics and the groups themselves are in memory. Topics missing
+    from ``topics.json`` are inferred from the directories of their queues.
 
     Parameters
     ----------
     offsets_file
-        Keeps the offsets of groups; a file outside of the store. None: they are forgotten.
+        File outside the store for the offsets of groups, which are not saved if None.
 
     Raises
     ------
     StoreConfigError
-        The file lies in the store.
+        The file is in the store.
     """
 
     refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = dict.fromkeys(
@@ -80,7 +80,7 @@ class ReadOnlyRole(BrokerRole):
         return self._filters
 
     def open(self, dispatched: Dispatched, is_awaited: IsAwaited) -> None:
-        """Look at the store, and load what can be read of the state; nobody puts here."""
+        """Open the store, and load the state as far as it is readable."""
         del is_awaited
         self.store = ReadOnlyStore(self.store_config, dispatched)
         try:
@@ -94,14 +94,14 @@ class ReadOnlyRole(BrokerRole):
             raise
 
     def serve(self, broker: Broker) -> None:
-        """Give it nothing: no message is delivered, no transaction checked."""
+        """Add no services: no message is delivered, no transaction checked."""
 
     def start(self) -> None:
         """Follow the store."""
         self._looks.start()
 
     def shutdown(self) -> None:
-        """Follow it no more."""
+        """Stop following the store."""
         self._looks.shutdown()
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class ReadOnlyRole(BrokerRole):
         self.store.close()
 
     def look(self) -> bool:
-        """Take in what was written meanwhile; return whether there was anything."""
+        """Load what was written since the last call; return whether there are new messages."""
         is_new = self.store.look()
         found = self._topics_file_now()
         if found != self._topics_file:

@@ -1,4 +1,4 @@
-"""A slave: gets the log of its master, and takes over what the master has besides; answers reads.
+"""A slave: copies its master's log, topics, groups and offsets, and answers reads.
 
 Source: RocketMQ ``BrokerController``, ``SendMessageProcessor.rejectRequest``,
 ``EndTransactionProcessor`` (release 5.3.3).
@@ -61,10 +61,10 @@ T = TypeVar("T")
 
 
 class SlaveRole(WrittenStoreRole):
-    """Of a broker whose master has the same name and id 0.
+    """Role of a broker whose master has the same name and id 0.
 
-    Where the master is, name servers say; until they know one, it is where the caller says, and is
-    asked itself where slaves connect.
+    The master's address comes from name servers. Until they know one, it is the given address, and
+    the master itself is asked where slaves connect.
 
     Parameters
     ----------
@@ -74,12 +74,12 @@ class SlaveRole(WrittenStoreRole):
     Attributes
     ----------
     client
-        Gets the log; None: it is not known yet where.
+        Copies the log; None until the address of the log is known.
 
     Raises
     ------
     StoreConfigError
-        Role or id are those of a master.
+        Role or id is that of a master.
     """
 
     refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = {
@@ -112,7 +112,7 @@ class SlaveRole(WrittenStoreRole):
         self.client: HAClient | None = None
 
     def serve(self, broker: Broker) -> None:
-        """Have it tell consumers where the master is."""
+        """Keep the broker, whose ``min_broker_id`` shows whether there is a master."""
         super().serve(broker)
         self._broker = broker
 
@@ -126,14 +126,14 @@ class SlaveRole(WrittenStoreRole):
         self._synchronizes.start()
 
     def leave(self) -> None:
-        """Follow the master no more; what came stays."""
+        """Stop following the master; the copied data remains."""
         self._calls.give_up()
         self._synchronizes.shutdown()
         self._calls.shutdown()
         self._stop_following()
 
     def ha_status(self) -> dict[str, Any]:
-        """Return how far this slave is."""
+        """Return the progress of this slave."""
         client = self.client
         state = None if client is None else client.state()
         return {
@@ -145,11 +145,11 @@ class SlaveRole(WrittenStoreRole):
         }
 
     def synchronize(self) -> bool:
-        """Take over what the master has now; return whether it answered."""
+        """Copy the master's current state; return whether it answered."""
         address, ha_address = self._registered()
         self._broker.min_broker_id = MASTER_ID if address else self.config.broker_id
         address = address or self._given_address
-        is_done = self._take_over.run_once(address)  # first: its queues are as topics say
+        is_done = self._take_over.run_once(address)  # first: topics define the queues
         try:
             self._follow(ha_address or self._asked_ha_address(address))
         except ClientError as err:
@@ -157,7 +157,7 @@ class SlaveRole(WrittenStoreRole):
         return is_done
 
     def _registered(self) -> tuple[str, str]:
-        """Return where the master and its log are, as name servers say; empty: not known."""
+        """Return the addresses of master and log from name servers; empty if unknown."""
         assert self._registration is not None
         for answer in list(self._registration.answers.values()):
             if answer.master_addr:
@@ -170,7 +170,7 @@ class SlaveRole(WrittenStoreRole):
         return f"{host}:{settings.get('haListenPort', '10912')}"
 
     def _follow(self, ha_address: str) -> None:
-        """Get the log from there."""
+        """Copy the log from an address."""
         if ha_address == self._followed:
             return
         self._stop_following()
@@ -192,7 +192,7 @@ class SlaveRole(WrittenStoreRole):
 
 # Source: RocketMQ ``SlaveSynchronize`` (release 5.3.3).
 class SlaveSynchronize:
-    """Takes over what a master has, kind by kind; one that fails does not keep the others."""
+    """Copies a master's state, kind by kind; if one kind fails, the others are still copied."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class SlaveSynchronize:
         self._failures: dict[RequestCode, str] = {}
 
     def run_once(self, master: str) -> bool:
-        """Take over everything; return whether the master answered all of it."""
+        """Copy every kind; return whether all were copied."""
         kinds = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._take_topics,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._take_offsets,
@@ -245,7 +245,7 @@ class SlaveSynchronize:
         self._offsets.persist()
 
     def _take_delays(self, data: dict[str, Any]) -> None:
-        """Keep them for whoever delivers when this slave becomes a master."""
+        """Save the delay offsets, for delivery when this slave becomes a master."""
         parse_delay_offsets(data)
         if data != self._delays:
             root = self._offsets.root
@@ -254,7 +254,7 @@ class SlaveSynchronize:
 
 
 def _take_newer(manager: ConfigManager, data: dict[str, Any]) -> bool:
-    """Take a table over unless it has the version that is here; return whether it was taken."""
+    """Copy a table unless its version is the one known here; return whether it was copied."""
     if parse_data_version(data.get("dataVersion")) == manager.data_version:
         return False
     manager.assign(data, whole=True)
@@ -265,12 +265,12 @@ def _take_newer(manager: ConfigManager, data: dict[str, Any]) -> bool:
 def settings_of_slave(
     master: str, given: Mapping[str, str], credentials: AclCredentials | None = None
 ) -> dict[str, str]:
-    """Return the settings of a slave, by RocketMQ's keys: what is given, else what has to be.
+    """Return a slave's settings by RocketMQ's keys: given ones, a slave's own, the master's.
 
     Raises
     ------
     ClientError
-        The master does not answer, and its name and name servers are not given; or it is none.
+        The master does not answer, and its name and name servers are not given; or it is a slave.
     """
     try:
         with MasterCalls(credentials) as calls:
@@ -301,7 +301,7 @@ class MasterCalls(StoppableCalls):
         Raises
         ------
         ClientError
-            It cannot be reached, refuses, or answers something else.
+            The master cannot be reached, refuses, or answers something else.
         """
         if code in PAGED_CODES:
             return self._asked(address, code, lambda calls: paged_table(calls, address, code))

@@ -1,1 +1,1 @@
-"""What a broker knows besides messages: topics, groups and how far they are."""
+"""State of a broker besides messages: topics, groups and their offsets."""

@@ -1,7 +1,7 @@
 """Attributes of topics and groups, and how requests change them.
 
 Source: RocketMQ ``AttributeParser``, ``AttributeUtil``, ``TopicAttributes``,
-``SubscriptionGroupAttributes`` (release 5.3.3); its words are kept, clients show them.
+``SubscriptionGroupAttributes`` (release 5.3.3); errors have its words, which clients show.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _ADD, _DELETE = "+", "-"
 
 @dataclass(frozen=True)
 class Attribute:
-    """What an attribute may be."""
+    """Values that an attribute may have."""
 
     choices: frozenset[str] = frozenset()
-    """The texts that it may be; none: a whole number of at least -1."""
+    """Allowed texts; if empty, any whole number of at least -1."""
     is_changeable: bool = True
-    """It may change once the topic is there."""
+    """Whether it may change after the topic is created."""
 
     def check(self, value: str) -> None:
-        """Raise ValueError for what it must not be."""
+        """Raise ValueError if a value is not allowed."""
         if self.choices:
             if value not in self.choices:
                 raise ValueError(f"value is not in set: [{', '.join(sorted(self.choices))}]")
@@ -45,16 +45,16 @@ TOPIC_ATTRIBUTES = {
     "reserve.time": Attribute(),
 }
 GROUP_ATTRIBUTES: dict[str, Attribute] = {}
-"""Release 5.3.3 knows none."""
+"""Release 5.3.3 has none."""
 
 
 def parse_attribute_changes(text: str | None) -> dict[str, str]:
-    """Return the changes in a header: ``+name=value`` sets, ``-name`` removes; commas between.
+    """Return the changes in a header, separated by commas: ``+name=value`` sets, ``-name`` removes.
 
     Raises
     ------
     ValueError
-        It is something else, or names an attribute twice.
+        The text is malformed, or names an attribute twice.
     """
     changes: dict[str, str] = {}
     for part in (text or "").split(","):
@@ -73,12 +73,12 @@ def parse_attribute_changes(text: str | None) -> dict[str, str]:
 def changed_attributes(
     known: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the attributes after changes, as `parse_attribute_changes` returns them.
+    """Return the attributes after changes from `parse_attribute_changes`.
 
     Parameters
     ----------
     current
-        What there is; None: the topic or group is new.
+        Current attributes; None if the topic or group is new.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""State that is kept in one JSON file below ``config``.
+"""State that is stored in one JSON file below ``config``.
 
 Source: RocketMQ ``ConfigManager`` (release 5.3.3).
 """
@@ -29,10 +29,10 @@ _VERSION = "dataVersion"
 
 
 class ConfigManager(ABC):
-    """A table that any number of threads use, and its file.
+    """A table that any thread may use, and its file.
 
-    Fields of the file that have no meaning here are kept. A save that is cut off leaves the old
-    content: in the file, or in its ``.bak``.
+    Fields of the file that are unknown here are preserved. An interrupted save leaves the old
+    content in the file or in its ``.bak``.
 
     Parameters
     ----------
@@ -63,16 +63,16 @@ class ConfigManager(ABC):
 
     @property
     def root(self) -> str:
-        """The store (``storePathRootDir``) below which the file is."""
+        """Directory of the store (``storePathRootDir``) that contains the file."""
         return self._root
 
     @property
     def data_version(self) -> DataVersion:
-        """How often the table has changed."""
+        """Version of the table, which counts its changes."""
         return self._version
 
     def load(self) -> None:
-        """Take over what the file says, or its ``.bak``; without both nothing changes.
+        """Load the file, or else its ``.bak``; without both nothing changes.
 
         Raises
         ------
@@ -86,9 +86,9 @@ class ConfigManager(ABC):
         self._is_sound = found is not None and found[1]
 
     def load_or_set_aside(self) -> None:
-        """Do as `load`; a file that cannot be read counts as missing, with a warning.
+        """Do as `load`; a malformed file counts as missing, with a warning.
 
-        What is there is kept beside it: the next `persist` writes the file anew.
+        It is renamed, and the next `persist` writes a new file.
         """
         try:
             self.load()
@@ -97,12 +97,12 @@ class ConfigManager(ABC):
             logger.warning("%s; it counts as missing, and is kept as %s", err, kept)
 
     def assign(self, data: dict[str, Any], *, whole: bool = False) -> None:
-        """Take over the content of the file, or of a master's answer that has the same form.
+        """Load the content of the file, or of a master's answer in the same form.
 
         Raises
         ------
         ValueError
-            It is something else; the text names the field. Nothing was changed.
+            The content is malformed; the text names the field. Nothing was changed.
         """
         version = parse_data_version(data.get(_VERSION)) if _VERSION in data else self._version
         with self._lock:
@@ -115,17 +115,17 @@ class ConfigManager(ABC):
             return {**self._more, _VERSION: self._version.to_json(), **self._tables()}
 
     def encode(self) -> bytes:
-        """Return the content as answers to slaves and clients have it: without spaces."""
+        """Return the content for answers to slaves and clients, without spaces."""
         content = self.to_json()
         return to_queue_json({key: content[key] for key in sorted(content)}).encode()
 
     def persist(self) -> None:
-        """Write the file; what it said before becomes its ``.bak``.
+        """Write the file; its previous content becomes its ``.bak``.
 
         Raises
         ------
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         """
         if self._is_read_only:
             return
@@ -134,7 +134,7 @@ class ConfigManager(ABC):
             self._is_sound = True
 
     def _persist_or_log(self) -> None:
-        """Write the file; where that fails, go on: clients shall not suffer from a full disk.
+        """Write the file, or log why not, so that clients can continue despite a full disk.
 
         The next change tries again.
         """
@@ -144,26 +144,26 @@ class ConfigManager(ABC):
             logger.warning("%s is not saved: %s", self.FILE_NAME, err)
 
     def _path(self) -> str:
-        """Return where it is saved."""
+        """Return the path of the file."""
         return config_path(self._root, self.FILE_NAME)
 
     @abstractmethod
     def _begin(self) -> None:
-        """Make the tables as they are before anything is loaded."""
+        """Make the tables as they are before a load."""
 
     @abstractmethod
     def _take(self, data: dict[str, Any], whole: bool) -> Mapping[str, Any]:
-        """Take the tables over, all or none; return the fields that are none of them."""
+        """Load the tables, all or none; return the other fields."""
 
     @abstractmethod
     def _tables(self) -> dict[str, Any]:
-        """Return the tables as the file has them."""
+        """Return the tables in the form of the file."""
 
     def _count_version(self) -> None:
-        """Note a change; the caller holds the lock."""
+        """Increment the version; the caller has the lock."""
         self._version = self._version.next(self._clock())
 
 
 def without(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the fields of an object but these and the version."""
+    """Return the fields of an object, except these and the version."""
     return {key: value for key, value in data.items() if key not in (*names, _VERSION)}

@@ -1,4 +1,4 @@
-"""How far consumer groups are: ``config/consumerOffset.json``.
+"""Offsets of consumer groups: ``config/consumerOffset.json``.
 
 Source: RocketMQ ``ConsumerOffsetManager`` (release 5.3.3).
 """
@@ -32,8 +32,8 @@ _Table = dict[tuple[str, str], dict[int, int]]
 class ConsumerOffsetManager(ConfigManager):
     """The next queue offset that a group reads, by (group, topic) and queue id.
 
-    Saved by `persist` only, which the broker calls every few seconds. Offsets that were handed
-    out but not committed (`commit_pull`) and those to be reset (`assign_reset`) are not saved.
+    Only `persist` saves them, which the broker calls every few seconds. Offsets of pulls that are
+    not committed (`commit_pull`) and pending resets (`assign_reset`) are not saved.
     """
 
     FILE_NAME = "consumerOffset.json"
@@ -56,7 +56,7 @@ class ConsumerOffsetManager(ConfigManager):
     def commit(
         self, group: str, topic: str, queue_id: int, offset: int, client_address: str = ""
     ) -> None:
-        """Note where a group goes on; also where that is before what was noted."""
+        """Record a group's next offset, even if it is lower than the recorded one."""
         with self._lock:
             queues = self._offsets.setdefault((group, topic), {})
             before = queues.get(queue_id, NO_OFFSET)
@@ -77,7 +77,7 @@ class ConsumerOffsetManager(ConfigManager):
             )
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Return where a group goes on in a queue; -1: nothing is noted."""
+        """Return a group's next offset in a queue; -1 if none is recorded."""
         if self._config.use_server_side_reset_offset:
             reset = self._resets.get((group, topic), {}).get(queue_id)
             if reset is not None:
@@ -85,29 +85,29 @@ class ConsumerOffsetManager(ConfigManager):
         return self._offsets.get((group, topic), {}).get(queue_id, NO_OFFSET)
 
     def query_all(self, group: str, topic: str) -> dict[int, int]:
-        """Return what is noted of all queues of a topic; a copy."""
+        """Return a group's recorded offsets in all queues of a topic; a copy."""
         with self._lock:
             return dict(self._offsets.get((group, topic), {}))
 
     def commit_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note up to where messages were handed out."""
+        """Record the end of the messages that a group has pulled."""
         with self._lock:
             self._pulled.setdefault((group, topic), {})[queue_id] = offset
 
     def query_pull(self, group: str, topic: str, queue_id: int) -> int:
-        """Return up to where messages were handed out; without that, as `query`."""
+        """Return the end of the messages that a group has pulled; without one, as `query`."""
         pulled = self._pulled.get((group, topic), {}).get(queue_id)
         return self.query(group, topic, queue_id) if pulled is None else pulled
 
     def clear_pull(self, group: str, topic: str) -> None:
-        """Forget up to where messages of a topic were handed out."""
+        """Remove the ends of the messages of a topic that a group has pulled."""
         with self._lock:
             self._pulled.pop((group, topic), None)
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have a group go on elsewhere: its next pull hears of it, its commits count no more.
+        """Reset a group's offset: its next pull returns it, and its commits are ignored.
 
-        They count again after `take_reset`.
+        Commits count again after `take_reset`.
         """
         with self._lock:
             self._resets.setdefault((group, topic), {})[queue_id] = offset
@@ -115,34 +115,34 @@ class ConsumerOffsetManager(ConfigManager):
             self._changes += 1
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Return whether a group has yet to hear of an offset that was assigned."""
+        """Return whether a group has not pulled since its offset was reset."""
         return queue_id in self._resets.get((group, topic), {})
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the offset that was assigned, once; None: there is none."""
+        """Return and remove the offset of a reset; None if there is none."""
         with self._lock:
             return self._resets.get((group, topic), {}).pop(queue_id, None)
 
     def topics_of(self, group: str) -> set[str]:
-        """Return the topics of which something is noted for a group."""
+        """Return the topics in which a group has offsets."""
         with self._lock:
             return {topic for member, topic in self._offsets if member == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """Return the groups that have something noted of a topic."""
+        """Return the groups that have offsets in a topic."""
         with self._lock:
             return {group for group, name in self._offsets if name == topic}
 
     def remove_group(self, group: str) -> None:
-        """Forget all offsets of a group."""
+        """Remove all offsets of a group."""
         self._remove(lambda key: key[0] == group)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all groups' offsets of a topic."""
+        """Remove the offsets of all groups in a topic."""
         self._remove(lambda key: key[1] == topic)
 
     def clone(self, source_group: str, group: str, topic: str) -> None:
-        """Let a group go on where another is."""
+        """Copy a group's offsets in a topic to another group."""
         with self._lock:
             offsets = self._offsets.get((source_group, topic))
             if offsets is not None:
@@ -179,18 +179,18 @@ class ConsumerOffsetManager(ConfigManager):
 
 
 class OffsetsBesideStore(ConsumerOffsetManager):
-    """The offsets of the store, and those that were committed since, which it does not get.
+    """The offsets of the store, and later commits, which are not written to the store.
 
     Parameters
     ----------
     path
-        The file, in the form of ``consumerOffset.json``; what it says counts more than what the
-        store says. None: changes are kept in memory.
+        File in the form of ``consumerOffset.json``, whose offsets override those of the store; if
+        None, changes are in memory only.
 
     Raises
     ------
     StoreConfigError
-        The file lies in the store.
+        The file is in the store.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class OffsetsBesideStore(ConsumerOffsetManager):
             )
 
     def load(self) -> None:
-        """Take over what the store says, as far as it can be read, then what the file says.
+        """Load the offsets of the store, as far as they are readable, then those of the file.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What came and left in the last minute, hour and day, by topic and group.
+"""Messages stored and pulled in the last minute, hour and day, by topic and group.
 
 Source: RocketMQ ``BrokerStatsManager``, ``StatsItem`` (release 5.3.3).
 """
@@ -21,11 +21,11 @@ _KINDS = {
     "statsHour": (600_000, 7),
     "statsDay": (3_600_000, 25),
 }
-"""How far apart the samples of each window are, ms, and how many are kept."""
+"""Interval of the samples of each window, ms, and their maximum number."""
 
 
 class Value(NamedTuple):
-    """What was counted since the start, and in how many calls."""
+    """Count since the start, and the number of calls."""
 
     total: int = 0
     times: int = 0
@@ -52,7 +52,7 @@ class StatsItems:
         self._windows = {name: deque([first], kept) for name, (_, kept) in _KINDS.items()}
 
     def run_once(self) -> bool:
-        """Take a sample for each window whose time has come; return whether any was."""
+        """Take a sample for each window that is due; return whether any was."""
         now = self._clock()
         with self._lock:
             due = [
@@ -135,7 +135,7 @@ class BrokerStats:
         self._day = self._local_day()
 
     def run_once(self) -> bool:
-        """Begin a day if there is a new one; return whether there is. To be called often."""
+        """Start a new day if the date has changed; return whether it has. Called often."""
         day = self._local_day()
         if day == self._day:
             return False
@@ -159,5 +159,5 @@ class BrokerStats:
         }
 
     def _local_day(self) -> date:
-        """Return the day of this machine: its midnight counts, as in RocketMQ."""
+        """Return the date in this machine's time zone, as in RocketMQ."""
         return date.fromtimestamp(self._clock() / 1000)

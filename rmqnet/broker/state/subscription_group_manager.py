@@ -44,9 +44,9 @@ _OWN_GROUPS = (
 
 
 class SubscriptionGroupManager(ConfigManager):
-    """The consumer groups of a broker; changes are saved at once, see ``TopicConfigManager``.
+    """The consumer groups of a broker; changes are saved immediately, see ``TopicConfigManager``.
 
-    A broker's own groups are there from the beginning; `load` changes them to what the file says.
+    A broker's own groups exist from the start; `load` gives them the settings of the file.
     """
 
     FILE_NAME = "subscriptionGroup.json"
@@ -57,11 +57,11 @@ class SubscriptionGroupManager(ConfigManager):
         self._forbidden: dict[str, dict[str, int]] = {}
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the settings of a group, made if that is allowed; None: there is none."""
+        """Return the settings of a group, created if allowed; None if it does not exist."""
         return self._groups.get(group) or self.find_all([group]).get(group)
 
     def find_all(self, groups: Iterable[str]) -> dict[str, SubscriptionGroupConfig]:
-        """Do `find` for several groups, with one save; those that there are not are left out."""
+        """Do `find` for several groups with one save; missing groups are omitted."""
         found, is_any_new = {}, False
         with self._lock:
             for group in groups:
@@ -76,13 +76,14 @@ class SubscriptionGroupManager(ConfigManager):
         return found
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the settings of a group; None: there is none."""
+        """Return the settings of a group; None if it does not exist."""
         return self._groups.get(group)
 
     def check_new_name(self, group: str) -> str:
-        """Return the name of a group that may be made; ClientError for what is none.
+        """Return the name of a new group; raise ClientError if it is invalid.
 
-        Where a broker from 5.4 on has had the store, as 5.5 has it: what its clients cannot use.
+        If a broker of 5.4 or later has opened the store, the length is limited as in 5.5, whose
+        clients cannot use longer names.
         """
         check_group_name(group)
         if len(group) > MAX_GROUP_CHARACTERS_5_5 and opened_by_5_4(StoreDirectory(self.root)):
@@ -95,7 +96,7 @@ class SubscriptionGroupManager(ConfigManager):
             return dict(self._groups)
 
     def json_of(self, group: str) -> dict[str, Any] | None:
-        """Return the settings of a group as brokers write them; None: there is none."""
+        """Return the settings of a group as brokers write them; None if it does not exist."""
         config = self._groups.get(group)
         if config is None:
             return None
@@ -103,7 +104,7 @@ class SubscriptionGroupManager(ConfigManager):
         return {key: entry[key] for key in sorted(entry)}
 
     def update(self, config: SubscriptionGroupConfig, item: Mapping[str, Any]) -> None:
-        """Make or change a group.
+        """Create or change a group.
 
         Raises
         ------
@@ -115,7 +116,7 @@ class SubscriptionGroupManager(ConfigManager):
     def update_all(
         self, changes: Iterable[tuple[SubscriptionGroupConfig, Mapping[str, Any]]]
     ) -> None:
-        """Do `update` for several groups, with one save; all or, where one is wrong, none."""
+        """Do `update` for several groups with one save: all, or none if one is wrong."""
         made = []
         with self._lock:
             for config, item in changes:
@@ -130,14 +131,14 @@ class SubscriptionGroupManager(ConfigManager):
             self.persist()
 
     def disable_consume(self, group: str) -> None:
-        """Let a group read no more; not saved before the next change, as in RocketMQ."""
+        """Stop a group from reading; saved only with the next change, as in RocketMQ."""
         with self._lock:
             known = self._groups.get(group)
             if known is not None:
                 self._put(replace(known, consume_enable=False))
 
     def delete(self, group: str) -> bool:
-        """Forget a group; return whether it was there."""
+        """Delete a group; return whether it existed."""
         with self._lock:
             self._forbidden.pop(group, None)
             self._unknown.pop(group, None)
@@ -148,11 +149,11 @@ class SubscriptionGroupManager(ConfigManager):
         return True
 
     def forbidden(self, group: str, topic: str) -> int:
-        """Return the bits of what a group may not do with a topic; bit 0: read it."""
+        """Return the bits of operations on a topic that are forbidden to a group; 0 if none."""
         return max(0, self._forbidden.get(group, {}).get(topic, 0))
 
     def set_forbidden(self, group: str, topic: str, bits: int) -> None:
-        """Change those bits; 0 forgets all of the group, as RocketMQ does."""
+        """Set those bits; 0 removes the group's bits of all topics, as in RocketMQ."""
         with self._lock:
             if bits <= 0:
                 self._forbidden.pop(group, None)

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 DEFAULT_TOPIC = "TBW102"
-"""Whose settings topics inherit that a send creates."""
+"""The topic whose settings are inherited by topics that a send creates."""
 SELF_TEST_TOPIC, BENCHMARK_TOPIC = "SELF_TEST_TOPIC", "BenchmarkTest"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 _TABLE = "topicConfigTable"
@@ -61,16 +61,16 @@ _ALWAYS_SYSTEM = (
 )
 
 TopicListener = Callable[[Optional[TopicConfig]], object]
-"""Called with a topic that is new or has changed; None: look at all, several are or are gone."""
+"""Called with a topic that is new or changed; with None if others may be changed or deleted."""
 
 
 class TopicConfigManager(ConfigManager):
-    """The topics of a broker; changes are saved at once.
+    """The topics of a broker; changes are saved immediately.
 
-    Where that fails, who asked for a change gets the error; what clients only need is made all the
-    same, and logged. In memory, and for the listeners, it holds in either case.
+    If saving fails, a requested change raises the error; for topics that clients need it is only
+    logged. The change takes effect in memory, and listeners are called, in either case.
 
-    A broker's own topics are there from the beginning; `load` changes them to what the file says.
+    A broker's own topics exist from the start; `load` gives them the settings of the file.
     """
 
     FILE_NAME = "topics.json"
@@ -82,11 +82,11 @@ class TopicConfigManager(ConfigManager):
         self._listeners: list[TopicListener] = []
 
     def on_change(self, listener: TopicListener) -> None:
-        """Have a function called after each change, in the thread that made it."""
+        """Register a function to call after each change, in the thread that made it."""
         self._listeners.append(listener)
 
     def select(self, topic: str) -> TopicConfig | None:
-        """Return the settings of a topic; None: there is none."""
+        """Return the settings of a topic; None if it does not exist."""
         return self._topics.get(topic)
 
     def all(self) -> dict[str, TopicConfig]:
@@ -95,16 +95,16 @@ class TopicConfigManager(ConfigManager):
             return dict(self._topics)
 
     def is_order_topic(self, topic: str) -> bool:
-        """Return whether the topic is there and is one whose order counts."""
+        """Return whether a topic exists and is an order topic."""
         config = self._topics.get(topic)
         return config is not None and config.order
 
     def is_system_topic(self, topic: str) -> bool:
-        """Return whether a topic is the broker's own: nobody creates or deletes it."""
+        """Return whether a topic is the broker's own; clients cannot create or delete it."""
         return topic in self._system or topic.startswith(SYSTEM_PREFIX)
 
     def system_topics(self) -> list[str]:
-        """Return the names of the broker's own topics, whether they are there or not."""
+        """Return the names of the broker's own topics, even of those that do not exist."""
         return sorted(self._system)
 
     def is_sending_allowed(self, topic: str) -> bool:
@@ -119,19 +119,19 @@ class TopicConfigManager(ConfigManager):
         client_queue_nums: int,
         sys_flag: int = 0,
     ) -> TopicConfig | None:
-        """Return a topic that a client sends to, made like a default topic if it is not there.
+        """Return a topic that a client sends to; if it is missing, create it like a default topic.
 
         Parameters
         ----------
         client_queue_nums
-            Queues that the client wants; the default topic's write queues are the most.
+            Queues that the client requests; at most the default topic's write queues are made.
         sys_flag
             Bits: 1 unit, 2 unit subscriptions.
 
         Returns
         -------
         config
-            None: it is not there and may not be made.
+            None if it does not exist and may not be created.
         """
         with self._lock:
             known = self._topics.get(topic)
@@ -160,7 +160,7 @@ class TopicConfigManager(ConfigManager):
         order: bool = False,
         sys_flag: int = 0,
     ) -> TopicConfig:
-        """Return a topic that the broker itself needs (retries, dead letters), made if need be."""
+        """Return a topic that the broker needs (retries, dead letters); create it if missing."""
         wanted = TopicConfig(
             topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag, order=order
         )
@@ -168,7 +168,7 @@ class TopicConfigManager(ConfigManager):
         return self._topics.get(topic, wanted)
 
     def create_all(self, wanted: Iterable[TopicConfig]) -> None:
-        """Make those topics that are not there, and change ``order`` of others, with one save."""
+        """Create missing topics, and change ``order`` of existing ones, with one save."""
         made = []
         with self._lock:
             for config in wanted:
@@ -182,7 +182,7 @@ class TopicConfigManager(ConfigManager):
             self._tell(*made)
 
     def update(self, config: TopicConfig, attribute_changes: Mapping[str, str]) -> TopicConfig:
-        """Make or change a topic; return what it is now.
+        """Create or change a topic; return its new settings.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class TopicConfigManager(ConfigManager):
     def update_all(
         self, changes: Iterable[tuple[TopicConfig, Mapping[str, str]]]
     ) -> list[TopicConfig]:
-        """Do `update` for several topics, with one save; all or, where one is wrong, none."""
+        """Do `update` for several topics with one save: all, or none if one is wrong."""
         made = []
         with self._lock:
             for config, attribute_changes in changes:
@@ -208,13 +208,13 @@ class TopicConfigManager(ConfigManager):
         return made
 
     def touch(self) -> None:
-        """Count the version on: all topics mean something else now."""
+        """Increment the version, and notify the listeners: all topics may have changed."""
         with self._lock:
             self._count_version()
         self._changed(None)
 
     def set_order_topics(self, topics: Iterable[str]) -> None:
-        """Note that the order of these topics counts, as name servers say."""
+        """Mark existing topics as order topics, as name servers report."""
         with self._lock:
             found = [config for name in topics if (config := self._topics.get(name))]
             changed = [replace(config, order=True) for config in found if not config.order]
@@ -226,7 +226,7 @@ class TopicConfigManager(ConfigManager):
             self._persist_or_log()
 
     def delete(self, topic: str) -> bool:
-        """Forget a topic; return whether it was there."""
+        """Delete a topic; return whether it existed."""
         with self._lock:
             if self._topics.pop(topic, None) is None:
                 return False
@@ -267,7 +267,7 @@ class TopicConfigManager(ConfigManager):
     def _tell(self, *changed: TopicConfig | None) -> None:
         if not changed:
             return
-        # Many are told as one: each telling asks all name servers.
+        # One call for many changes: each call sends a request to all name servers.
         config = changed[0] if len(changed) == 1 else None
         for listener in self._listeners:
             listener(config)

@@ -1,6 +1,6 @@
-"""What comes to a broker and leaves it, counted where it happens.
+"""Counters of the messages that a broker stores and sends to consumers.
 
-Source: RocketMQ ``BrokerMetricsManager`` (release 5.3.3): what is counted under which names.
+Source: RocketMQ ``BrokerMetricsManager`` (release 5.3.3), for the counters and their names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 SIZE_LIMITS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
-"""Bytes of messages: the borders of the histogram."""
+"""Bounds of the histogram of message sizes, bytes."""
 
 _SHARDING_KEY = "__SHARDINGKEY"
 _DELAYS = (
@@ -36,7 +36,7 @@ _DELAYS = (
 
 
 def message_type(properties: Mapping[str, str]) -> str:
-    """Return what kind of message these properties make (``TopicMessageType``)."""
+    """Return the type of a message with these properties (``TopicMessageType``)."""
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         return "transaction"
     if _SHARDING_KEY in properties:
@@ -45,14 +45,14 @@ def message_type(properties: Mapping[str, str]) -> str:
 
 
 class Incoming(NamedTuple):
-    """What was put in one call."""
+    """Key of a counter of stored messages."""
 
     topic: str
     message_type: str
 
 
 class Outgoing(NamedTuple):
-    """What was handed out by one pull."""
+    """Key of a counter of messages of a group."""
 
     topic: str
     group: str
@@ -68,20 +68,20 @@ class Count:
         self.sizes = [0] * (len(SIZE_LIMITS) + 1)
 
     def add(self, messages: int, size_bytes: int) -> None:
-        """Count what one call had."""
+        """Add the messages of one call."""
         self.messages += messages
         self.size_bytes += size_bytes
         self.sizes[bisect_left(SIZE_LIMITS, size_bytes // max(messages, 1))] += 1
 
     def join(self, other: Count) -> None:
-        """Count what another has counted."""
+        """Add the messages of another count."""
         self.messages += other.messages
         self.size_bytes += other.size_bytes
         self.sizes = [mine + its for mine, its in zip(self.sizes, other.sizes)]
 
 
 class Totals(NamedTuple):
-    """All that came and left."""
+    """Messages stored and pulled, in total."""
 
     messages_in: int
     bytes_in: int
@@ -90,7 +90,7 @@ class Totals(NamedTuple):
 
 
 class _Counts:
-    """Of one thread."""
+    """Counters of one thread."""
 
     def __init__(self) -> None:
         self.incoming: defaultdict[Incoming, Count] = defaultdict(Count)
@@ -101,14 +101,14 @@ class _Counts:
 
 
 class Traffic:
-    """Counts without a lock: each thread has counters of its own, which whoever looks adds up."""
+    """Counts without a lock: each thread has its own counters, which readers add up."""
 
     def __init__(self) -> None:
         self._own = threading.local()
         self._all: list[_Counts] = []
 
     def put(self, topic: str, kind: str, messages: int, size_bytes: int) -> None:
-        """Count messages of one call that were stored; see `message_type`."""
+        """Count the stored messages of one call; ``kind`` is their `message_type`."""
         self._counts().incoming[Incoming(topic, kind)].add(messages, size_bytes)
 
     def pulled(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
@@ -120,7 +120,7 @@ class Traffic:
         self._counts().dead[Outgoing(topic, group)] += 1
 
     def sent_back_by(self, topic: str, group: str) -> None:
-        """Count a message that a group has sent back to get it again."""
+        """Count a message that a group has sent back for a retry."""
         self._counts().sent_back[Outgoing(topic, group)] += 1
 
     def ended(self, *, is_commit: bool) -> None:
@@ -133,7 +133,7 @@ class Traffic:
 
     @property
     def incoming(self) -> dict[Incoming, Count]:
-        """What was put, by topic and kind."""
+        """Stored messages, by topic and type."""
         found: defaultdict[Incoming, Count] = defaultdict(Count)
         for counts in self._all:
             for key, count in list(counts.incoming.items()):
@@ -142,7 +142,7 @@ class Traffic:
 
     @property
     def outgoing(self) -> dict[Outgoing, Count]:
-        """What was handed out, by topic and group."""
+        """Pulled messages, by topic and group."""
         found: defaultdict[Outgoing, Count] = defaultdict(Count)
         for counts in self._all:
             for key, count in list(counts.outgoing.items()):
@@ -151,26 +151,26 @@ class Traffic:
 
     @property
     def dead(self) -> dict[Outgoing, int]:
-        """What was given up, by topic and group."""
+        """Messages that were given up, by topic and group."""
         return _joined(counts.dead for counts in self._all)
 
     @property
     def sent_back(self) -> dict[Outgoing, int]:
-        """What was sent back, by topic and group."""
+        """Messages that were sent back, by topic and group."""
         return _joined(counts.sent_back for counts in self._all)
 
     @property
     def commits(self) -> int:
-        """Transactions that were committed."""
+        """Number of committed transactions."""
         return sum(counts.commits for counts in self._all)
 
     @property
     def rollbacks(self) -> int:
-        """Transactions that were rolled back."""
+        """Number of transactions that were rolled back."""
         return sum(counts.rollbacks for counts in self._all)
 
     def totals(self) -> Totals:
-        """Return all that came and left, also by the topics of retries."""
+        """Return the totals of stored and pulled messages, including those of retry topics."""
         came, left = list(self.incoming.values()), list(self.outgoing.values())
         return Totals(
             sum(each.messages for each in came),
@@ -196,5 +196,5 @@ def _joined(parts: Iterable[Mapping[Outgoing, int]]) -> dict[Outgoing, int]:
 
 
 def is_retry_or_dlq(topic: str) -> bool:
-    """Return whether messages come to a topic a second time."""
+    """Return whether a topic is for retries or dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
