@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqnet.broker.processor.admin_broker import AdminProcessor
 from rmqnet.broker.processor.bodies import body_of, json_answer
 from rmqnet.broker.processor.message_checks import RefusedError
+from rmqnet.broker.state.subscription_group_manager import READ_FORBIDDEN
 from rmqnet.errors import RemotingError, RemotingTimeoutError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.config_ranges import check_count, check_group_ranges
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
     from rmqnet.remoting.remoting_command import RemotingCommand
 
-_FORBIDDEN_TO_READ = 1
 logger = logging.getLogger(__name__)
 
 
@@ -96,11 +96,9 @@ class AdminGroups(AdminProcessor):
         header = decode_header(UpdateGroupForbiddenRequestHeader, request.ext_fields)
         group, topic, groups = header.group, header.topic, self._broker.groups
         if header.readable is not None:
-            bits = groups.forbidden(group, topic) & ~_FORBIDDEN_TO_READ
-            groups.set_forbidden(
-                group, topic, bits if header.readable else bits | _FORBIDDEN_TO_READ
-            )
-        is_readable = not groups.forbidden(group, topic) & _FORBIDDEN_TO_READ
+            bits = groups.forbidden(group, topic) & ~READ_FORBIDDEN
+            groups.set_forbidden(group, topic, bits if header.readable else bits | READ_FORBIDDEN)
+        is_readable = not groups.forbidden(group, topic) & READ_FORBIDDEN
         return json_answer(request, {"group": group, "readable": is_readable, "topic": topic})
 
     @answers(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)

@@ -14,6 +14,7 @@ from rmqnet.broker.processor.broker_processor import REJECTED, BrokerProcessor
 from rmqnet.broker.processor.message_checks import PERM_READ, RefusedError
 from rmqnet.broker.processor.pull_advice import Advice, advise
 from rmqnet.broker.pull_request_hold import PullRequestHold
+from rmqnet.broker.state.subscription_group_manager import READ_FORBIDDEN
 from rmqnet.client.heartbeat_data import TAG, SubscriptionData
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.header_fields import decode_header
@@ -41,7 +42,6 @@ _COMMIT_FLAG, _SUSPEND_FLAG, _SUBSCRIPTION_FLAG = 1, 2, 4
 _MAX_HELD = 50_000
 _MAX_BYTES = 128 << 20
 _RESUMED_AT_ONCE = 16
-_READ_BIT = 1 << 2
 
 _BROKER_FORBIDDEN, _GROUP_FORBIDDEN, _TOPIC_FORBIDDEN = 1, 2, 3
 _BROADCASTING_FORBIDDEN, _SUBSCRIPTION_FORBIDDEN = 4, 5
@@ -229,7 +229,7 @@ class PullMessageProcessor(BrokerProcessor):
                 _BROADCASTING_FORBIDDEN,
                 f"the consumer group[{name}] can not consume by broadcast way",
             )
-        if self._broker.groups.forbidden(name, topic) & _READ_BIT:
+        if self._broker.groups.forbidden(name, topic) & READ_FORBIDDEN:
             raise ForbiddenError(
                 _SUBSCRIPTION_FORBIDDEN,
                 f"the consumer group[{name}] is forbidden for topic[{topic}]",

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+READ_FORBIDDEN = 1 << 2
+"""Bit of a group that may not read a topic. Source: RocketMQ ``PermName`` (release 5.3.3)."""
 _TABLE, _FORBIDDEN = "subscriptionGroupTable", "forbiddenTable"
 _OWN_GROUPS = (
     "TOOLS_CONSUMER",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rmqnet.broker.clients.client_channel_info import ClientChannelInfo
+from rmqnet.broker.processor.admin_groups import AdminGroups
 from rmqnet.broker.processor.queue_offsets import queue_begin
 from rmqnet.client.heartbeat_data import ConsumerData, SubscriptionData
 from rmqnet.client.message_queue import MessageQueue
@@ -21,6 +22,7 @@ from rmqnet.remoting.headers import (
     ConsumerSendMsgBackRequestHeader,
     EndTransactionRequestHeader,
     QueryMessageRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
 from rmqnet.remoting.remoting_command import RemotingCommand
 from store_core import Message
@@ -413,6 +415,19 @@ class TestLongPolling:
         broker.send(topic, b"secret")
         with pytest.raises(BrokerError) as refused:
             waiting.result(5)
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+
+    def test_a_group_that_may_not_read_a_topic_is_refused(self, broker, topic):
+        name = "may_not_read"
+        broker.broker.groups.update(SubscriptionGroupConfig(name), {})
+        member = ClientChannelInfo(FakeConnection(), "c", LanguageCode.JAVA, 479, BORN)
+        data = ConsumerData(name, subscriptions=(SubscriptionData(topic),))
+        broker.broker.consumers.register(member, data)
+        forbid = UpdateGroupForbiddenRequestHeader(name, topic, readable=False)
+        AdminGroups(broker.broker).forbid(RemotingCommand.request(forbid))
+        pull = pull_header(topic, 0, 0, consumer_group=name, sys_flag=0)
+        with pytest.raises(BrokerError, match="is forbidden for topic") as refused:
+            broker.submit("pull", pull, timeout_s=5).result(5)
         assert refused.value.code == ResponseCode.NO_PERMISSION
 
     def test_it_hears_of_a_topic_that_is_deleted(self, broker, topic):
