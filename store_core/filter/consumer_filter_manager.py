@@ -266,12 +266,12 @@ def open_consumer_filters(
 ) -> ConsumerFilterManager:
     """Return the filters in ``config/consumerFilter.json`` of a store.
 
+    An unreadable file counts as missing, with a warning, if its ``.bak`` is unreadable too.
+
     Raises
     ------
-    StoreFormatError
-        The file is not what a broker writes.
     StoreReadError
-        The file cannot be read.
+        The store cannot be read.
     """
     bloom = BloomFilter(
         config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
