@@ -34,10 +34,10 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 def check_compaction(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
-    """Note what is wrong with compacted logs, and how many messages only they have.
+    """Report damage to compacted logs, and how many messages only they have.
 
-    A record's own CRC over all its bytes is not compared: a broker changes the physical offset in
-    the copy, and not that CRC.
+    A record's own CRC over all its bytes is not compared: in the copy, a broker changes the
+    physical offset but not that CRC.
 
     Memory: 62 bytes a unit of one queue, its keys (`NewestOfKeys`), and a batch of records.
     """
@@ -56,7 +56,7 @@ def check_compaction(snapshot: StoreSnapshot, findings: Findings, counts: CheckC
 
 
 class _Queue:
-    """One compacted log and where findings about it go."""
+    """Checks one compacted log."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Queue:
             self._findings.add(kind, gap.path, position=gap.position, examples=[gap.reason])
 
     def _records_without_unit(self) -> None:
-        """Note records that no unit names; a crash may leave some behind the last unit of all."""
+        """Report records that no unit names; after the last unit, a crash may leave some."""
         named = self._log.units["commit_log_offset"]
         last = int(named[-1]) if len(named) else 0
         for segment, source in self._log.files():
@@ -103,7 +103,7 @@ class _Queue:
             stop = last if start <= last < end else min(end, max(start, last))
             part = LogSlice(segment.path, start, segment.size, start, stop, end)
             for found in scan_slice(source, part, BatchSizer(_BATCH_ROWS, _BATCH_BYTES)):
-                if isinstance(found, Gap):  # a unit that names it is told of above
+                if isinstance(found, Gap):  # if a unit names it, `unit_gaps` has it
                     continue
                 starts = found.column("commit_log_offset")
                 alone = ~np.isin(starts, here)
@@ -121,16 +121,16 @@ class _Queue:
             )
 
     def _lost(self) -> None:
-        """Note newest messages of keys that the commit log has and the compacted log has not.
+        """Report newest messages of keys that the commit log has and the compacted log lacks.
 
-        Between its first message and its last: what lies before may be a master's, from which a
-        slave has not taken it yet. What other findings speak of is not told again.
+        Only between its first and last message: a slave may not have copied earlier ones from its
+        master yet. Messages that other findings report are left out.
         """
         log = self._log
         try:
             for columns in self._in_commit_log():
                 self._newest.add(columns)
-        except StoreError:  # what is wrong with log and queue is told where they are checked
+        except StoreError:  # the checks of log and queue report it
             return
         there = np.concatenate([log.units["base_queue_offset"], *self._told])
         missing = np.setdiff1d(self._newest.kept_offsets(), there).tolist()
@@ -145,10 +145,10 @@ class _Queue:
             )
 
     def _has_other_keys(self, queue_offset: int) -> bool:
-        """Return whether the index knows a message by its unique key, and not by its KEYS.
+        """Return whether the index has a message's unique key, but not all of its KEYS.
 
-        Those were damaged then, which no CRC covers: a message that was replaced by a newer one of
-        its key seems to be the only one of another.
+        Then the KEYS, which no CRC covers, are damaged: a message that a newer one of its key
+        replaced looks like the only one of another key.
         """
         reach = (self._log.topic, self._log.queue_id, queue_offset, queue_offset + 1)
         try:
@@ -156,19 +156,19 @@ class _Queue:
                 unique = self._indexed(columns, PROPERTY_UNIQ_KEY)
                 if any(unique) and not all(self._indexed(columns, PROPERTY_KEYS)):
                     return True
-        except StoreError:  # what is wrong with the index is told where it is checked
+        except StoreError:  # the check of the index reports it
             return False
         return False
 
     def _indexed(self, columns: MessageColumns, name: str) -> list[bool]:
-        """Return for each key in a property of a message whether the index leads to it."""
+        """Return for each key in a property of a message whether the index finds the message."""
         index, topic = self._snapshot.index, self._log.topic
         at = int(columns.frames.column("commit_log_offset")[0])
         keys = split_keys(columns.property_values(name).to_pylist()[0] or "")
         return [at in index.query_offset(topic, key, _MOST_PLACES, 0, _ANY_TIME)[0] for key in keys]
 
     def _in_commit_log(self) -> Iterator[MessageColumns]:
-        """Yield what the commit log has of the queue, as far as the compacted log reaches."""
+        """Yield the commit log's messages of the queue, within the compacted log's range."""
         log = self._log
         reach = (log.topic, log.queue_id, log.min_offset, log.max_offset)
         for columns in queue_columns(self._snapshot, *reach):
@@ -183,12 +183,12 @@ class _Queue:
 def _only_there(
     snapshot: StoreSnapshot, log: CompactionLog, place: str, findings: Findings
 ) -> None:
-    """Note how many messages the commit log no longer has, by the first of the consume queue."""
+    """Report how many messages only the compacted log has: those before the queue's first."""
     if snapshot.kind.queue_database or (log.topic, log.queue_id) not in snapshot.queue_paths:
         return
     try:
         first = snapshot.queue_range(log.topic, log.queue_id).min_offset
-    except StoreError:  # what is wrong with the queue is told where it is checked
+    except StoreError:  # the check of the queue reports it
         return
     count = int(np.count_nonzero(log.units["base_queue_offset"] < first))
     if count:
@@ -197,16 +197,16 @@ def _only_there(
 
 
 def _strange_files(snapshot: StoreSnapshot, topic: str, queue_id: int, findings: Findings) -> None:
-    """Note files that a broker cannot take for segments, as a crash leaves ``….delete``."""
+    """Report files that a broker cannot load as segments, such as ``….delete`` after a crash."""
     for entry in strange_files(snapshot.directory, topic, queue_id):
         findings.add(FindingKind.STRANGE_FILE, entry.path, examples=[entry.name])
 
 
 class NewestOfKeys:
-    """Takes messages of one queue in any order, and tells the newest of each key.
+    """Finds the newest message of each key, from messages of one queue in any order.
 
-    A key is the whole text of ``KEYS``; messages without one are passed over, as a broker keeps
-    none in a compacted log. Memory: the keys, twice, and those of a million messages.
+    A key is the whole text of ``KEYS``; messages without one are skipped, as a broker does not
+    retain them in a compacted log. Memory: the keys, twice, and those of a million messages.
 
     Source: RocketMQ ``CompactionLog.getOffsetMap``, ``shouldRetainMsg`` (release 5.3.3).
     """
@@ -216,10 +216,10 @@ class NewestOfKeys:
         self._rows, self._limit = 0, _ROWS_AT_ONCE
 
     def add(self, columns: MessageColumns) -> None:
-        """Take messages; the same ones may come again."""
+        """Add messages; some may be added twice."""
         frames, keys = columns.frames, columns.property_values(PROPERTY_KEYS)
         has_key = pc.greater(pc.binary_length(pc.utf8_trim_whitespace(keys)), 0)
-        # Both in one number, so that the largest of a key tells whether the newest has a body.
+        # Both in one number: the largest of a key also says whether the newest has a body.
         number = frames.column("queue_offset") << 1 | (frames.column("body_length") > 0)
         table = pa.table({"key": keys, "number": pa.array(number.astype(np.int64))})
         self._held.append(table.filter(has_key))
@@ -231,7 +231,7 @@ class NewestOfKeys:
     def kept_offsets(self) -> npt.NDArray[np.int64]:
         """Return the queue offsets of the newest messages, ascending.
 
-        Those without a body are left out: a broker drops them with all that their keys had.
+        Those without a body are left out: a broker drops them with all older ones of their keys.
         """
         if not self._held:
             return np.empty(0, np.int64)
@@ -241,7 +241,7 @@ class NewestOfKeys:
         return offsets
 
     def _fold(self) -> None:
-        """Keep one row a key."""
+        """Reduce the rows to one a key."""
         groups = pa.concat_tables(self._held).group_by("key", use_threads=False)
         newest = groups.aggregate([("number", "max")])
         self._held = [newest.select(["key", "number_max"]).rename_columns(["key", "number"])]

@@ -1,8 +1,8 @@
-"""Check the files of settings below ``config``, as a broker reads them when it starts.
+"""Check the settings files in ``config`` as a broker reads them at startup.
 
 Source: RocketMQ ``ConfigManager.load``, ``BrokerController.initialize`` (release 5.3.3). A broker
-takes the ``.bak`` of a file that it cannot read; without one it starts with nothing, and where the
-``.bak`` cannot be read either it does not start.
+uses the ``.bak`` of a file that it cannot read. If there is none, it starts with empty settings; if
+the ``.bak`` is unreadable too, it does not start.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 class _SettingsFile(NamedTuple):
-    """A file, what makes sense of it, what it says, and whether a broker starts without it."""
+    """A file, its parser, its content in words, and whether a broker starts if it is unreadable."""
 
     name: str
     parse: ConfigParser
@@ -101,7 +101,7 @@ _FILES = (
 
 
 def check_config(directory: StoreDirectory, findings: Findings) -> None:
-    """Note each file of settings that a broker cannot read, and what it would do."""
+    """Report each settings file that a broker cannot read, and the consequence."""
     for file in _FILES:
         path = directory.resolve(CONFIG_DIR, file.name)
         main, backup = (_content(directory, place, file.parse) for place in (path, path + ".bak"))
@@ -116,14 +116,14 @@ def check_config(directory: StoreDirectory, findings: Findings) -> None:
 
 
 def _kind(file: _SettingsFile, backup: object) -> FindingKind:
-    """Return what an unreadable file means, by its backup."""
+    """Return the kind of finding for an unreadable file, which depends on its backup."""
     if backup is None or (file.is_optional and isinstance(backup, _Unread)):
         return FindingKind.SETTINGS_LOST
     return FindingKind.SETTINGS_STOP if isinstance(backup, _Unread) else FindingKind.SETTINGS_OLD
 
 
 def _content(directory: StoreDirectory, path: str, parse: ConfigParser) -> object:
-    """Return what a file says, None without the file, or the error that reading it ends with."""
+    """Return a file's content, None if it is missing or empty, or the error of reading it."""
     try:
         data = read_json_file(directory, path)
         if data is None:
@@ -138,17 +138,17 @@ def _content(directory: StoreDirectory, path: str, parse: ConfigParser) -> objec
 
 
 def check_consumer_offsets(snapshot: StoreSnapshot, findings: Findings) -> None:
-    """Note offsets beyond the end of their queue, or before its begin.
+    """Report consumer offsets beyond the end of their queue or before its beginning.
 
-    Those of a deleted topic are left out; and of a running broker all: its queues have grown since
-    the end of the log was found.
+    Offsets of deleted topics are skipped, and all offsets of a running broker, whose queues have
+    grown since the snapshot found the end of the log.
     """
     if snapshot.kind.config_databases or snapshot.kind.queue_database:
         return
     if snapshot.state is StoreState.LIVE:
         return
     offsets = {}
-    with suppress(StoreError):  # what is wrong with the files is found elsewhere
+    with suppress(StoreError):  # `check_config` reports it
         offsets = load_consumer_offsets(snapshot.directory)
     bounds: dict[tuple[str, int], tuple[int, int] | None] = {}
     for (group, topic), queues in sorted(offsets.items()):
@@ -174,7 +174,7 @@ def _compare(findings: Findings, place: str, offset: int, bounds: tuple[int, int
 
 
 def _bounds(snapshot: StoreSnapshot, topic: str, queue_id: int) -> tuple[int, int] | None:
-    """Return where a queue begins and ends; None where that is not known, or the topic is gone."""
+    """Return the first and the end offset of a queue; None if unknown, or if the topic is gone."""
     try:
         units = snapshot.batch_units(topic, queue_id)
         if units is not None:

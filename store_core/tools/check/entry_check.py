@@ -30,11 +30,11 @@ _FILES_RECOVERED = 3
 
 
 class EntryCheck:
-    """Looks at the headers of all entries, in the order of the log.
+    """Checks the headers of all entries, in log order.
 
-    Each has an index that is one more than the last, wherever no bytes are lost between, and a term
-    that is no smaller. Nobody sets its CRCs. Units of the node's index are compared with those that
-    are as they should be.
+    Where no bytes are lost in between, an entry's index is one more than that of the entry before,
+    and its term is not smaller. DLedger sets no CRCs. Units of the node's index are compared with
+    the headers that are right.
     """
 
     def __init__(self, snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
@@ -43,14 +43,14 @@ class EntryCheck:
         self._end = self._border = self._index = self._term = -1
 
     def check(self, frames: RecordFrames, segment: Segment) -> None:
-        """Look at the entries of records that follow those of the last call."""
+        """Check the entries of records that follow those of the last call."""
         headers = entry_headers(frames)
         good = headers_ok(headers, frames)
         index, term = (headers[name].astype(np.int64) for name in ("index", "term"))
         start = frames.column("commit_log_offset") - DLEDGER_ENTRY.size
         end = start + DLEDGER_ENTRY.size + frames.column("total_size")
         joined = start == np.append(self._end, end[:-1])
-        joined[0] |= int(start[0]) == self._border  # behind the blank of the file before
+        joined[0] |= int(start[0]) == self._border  # after the blank of the file before
         joined &= good & np.append(self._end >= 0, good[:-1])
         is_odd = joined & (index != np.append(self._index, index[:-1]) + 1)
         is_odd |= joined & (term < np.append(self._term, term[:-1]))
@@ -86,9 +86,9 @@ class EntryCheck:
 class EntryIndexCheck:
     """Compares each unit of a node's index with the header of its entry.
 
-    A leader finds by it what it sends to the other nodes. At its start DLedger looks at the entries
-    of the last three data files, and writes their units anew from the first wrong one on; where no
-    index is there it makes all of it. Of older entries nobody ever notices.
+    A leader uses it to find the entries that it sends to other nodes. At startup DLedger checks the
+    entries of the last three data files and rewrites their units from the first wrong one on; if
+    the index is missing, it rebuilds all of it. Units of older entries are never checked.
 
     Source: DLedger ``DLedgerMmapFileStore.recover``, ``get`` (0.3.1.2).
     """
@@ -117,7 +117,7 @@ class EntryIndexCheck:
             return SegmentList([], 0)
 
     def check(self, headers: EntryRows) -> None:
-        """Look at the units of entries, ascending, whose headers fit their records."""
+        """Check the units of entries, given in ascending order, whose headers fit their records."""
         if not len(self._files) or not len(headers):
             return
         units = self._units(headers["index"].astype(np.int64))
@@ -130,7 +130,7 @@ class EntryIndexCheck:
         self._note(FindingKind.ENTRY_INDEX_LATE, headers, units, np.flatnonzero(wrong & late))
 
     def _units(self, indexes: Int64s) -> EntryRows:
-        """Return the unit of each entry; zeros where no file holds it."""
+        """Return the unit of each entry; zeros if no file contains it."""
         size, units = DLEDGER_INDEX_UNIT.size, np.zeros(len(indexes), DLEDGER_INDEX_UNIT.dtype)
         for segment in self._files:
             last = segment.from_offset + min(segment.size, self._files.file_size) - size
@@ -173,9 +173,9 @@ class EntryIndexCheck:
 
 
 def _node(snapshot: StoreSnapshot) -> str | None:
-    """Return the directory of the node whose log is checked; None where there is none, or several.
+    """Return the directory of the node whose log is checked; None if there is none, or several.
 
-    A log that is named by its path (``storePathDLedgerCommitLog``) is read without the node's name.
+    A log configured by its path (``storePathDLedgerCommitLog``) is read without the node's name.
     """
     if not snapshot.dledger_directories:
         return None

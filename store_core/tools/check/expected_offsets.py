@@ -1,4 +1,4 @@
-"""Where records of a queue have their units, if header fields are followed as a rebuild does."""
+"""Queue offsets at which a rebuild would put the units of a queue's records."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _FEW = 3
 
 
 class Expected(NamedTuple):
-    """Queue offsets of some records of one queue."""
+    """Queue offsets of records: as their headers say, corrected; and one after the other."""
 
     believed: Int64s
     placed: Int64s
 
 
 class ExpectedOffsets:
-    """Takes the records of one queue in log order.
+    """Follows the records of one queue in log order.
 
-    Records that stand elsewhere than they say are either belied by a later one that stands in its
-    place, or moved, as records before them were lost: which of both is known at the end.
+    A record that is out of place, not at the queue offset it says, is either belied by a later one
+    that is in place, or was moved because records before it were lost. Which of the two is known
+    only at the end.
     """
 
     def __init__(self) -> None:
@@ -41,30 +42,30 @@ class ExpectedOffsets:
         self._count, self._last = 0, -1
 
     def begin_again(self) -> None:
-        """Take note that the queue begins at 0 again."""
+        """Note that the queue begins at 0 again."""
         self.shifted = MissingRecords()
         self.moving = self._count = self._next = self._next_believed = 0
 
     def take(self, rows: DispatchRequests, *, from_zero: bool) -> Expected:
-        """Return what is expected of the next records, at least one."""
+        """Return the expected queue offsets of the next records, at least one."""
         size = np.maximum(rows.batch_size, 1)
         believed = believed_bases(rows.base_queue_offset, size, self._next_believed)
         if self._next is None:
             self._next = 0 if from_zero else first_queue_offset(rows)
         placed = self._next + np.arange(len(rows))
         self._next += len(rows)
-        self._next_believed = int((believed[-1:] + size[-1:])[0])  # wraps, whatever a record says
+        self._next_believed = int((believed[-1:] + size[-1:])[0])  # wraps at absurd offsets
         self._count += len(rows)
         self._last = int(rows.queue_offset[-1])
         return Expected(believed, placed)
 
     def confirm_place(self) -> None:
-        """Take note that a record stands in its place."""
+        """Note that a record is in place."""
         self.belied.absorb(self.shifted)
         self.moving = 0
 
     def note(self, rows: DispatchRequests, placed: Int64s, stands: Bools) -> None:
-        """Take note of where records stand, of a queue of a unit a message."""
+        """Note records of a queue with one unit a message, and which have a unit at ``placed``."""
         differs = rows.queue_offset != placed
         in_place = np.flatnonzero(~differs)
         trusted = int(in_place[-1]) + 1 if len(in_place) else 0
@@ -76,9 +77,9 @@ class ExpectedOffsets:
         self.belied.add(rows.take(differs & ~after & stands))
 
     def is_last_alone(self, *, has_gaps: bool) -> bool:
-        """Return whether only the last record stands elsewhere, which those before it belie.
+        """Return whether only the last record is out of place, and those before it belie it.
 
-        One of 0 that does not stand there may be the first of a topic that was made once more.
+        If it says 0 and has no unit in its place, it may be the first of a recreated topic.
         """
         if has_gaps or self._count == 1 or self.shifted.count + self.moving != 1:
             return False

@@ -11,11 +11,11 @@ class Severity(Enum):
     DAMAGE = "damage"
     """Messages are lost or wrong, or a part of the log cannot be read."""
     REPAIRABLE = "repairable"
-    """The log is good; what is made of it, or a file beside it, is not. A broker may not start."""
+    """The log is intact, but files derived from it or beside it are not. A broker may not start."""
     NOT_CHECKED = "not checked"
-    """A part could not be looked at, or it cannot be told whether something is missing."""
+    """A part could not be checked, or it is unknown whether something is missing."""
     INFORMATION = "information"
-    """Nothing is wrong; good to know."""
+    """Worth knowing; nothing is wrong."""
 
 
 _INDEX_FIX = "rocketmq-store rebuild-index makes the index anew from the log"
@@ -39,7 +39,7 @@ _NONE = "nothing to do"
 
 
 class FindingKind(Enum):
-    """What was found. Each member holds its severity, what it means, and what to do."""
+    """Kinds of findings, each with its severity, its meaning, and what to do about it."""
 
     LOG_GAP = (
         Severity.DAMAGE,
@@ -487,7 +487,7 @@ class FindingKind(Enum):
 
     @property
     def label(self) -> str:
-        """Name as reports write it."""
+        """Name as shown in reports."""
         return self.name.lower().replace("_", " ")
 
 
@@ -500,4 +500,4 @@ HINDER_RECOVERY = frozenset(
         *(FindingKind.SETTINGS_STOP, FindingKind.NO_PERMISSION),
     }
 )
-"""Where one of these is found, recovery is refused, or cuts the log if it is told to."""
+"""If a store has one of these findings, recovery is refused, or cuts the log if allowed to."""

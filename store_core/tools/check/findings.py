@@ -1,4 +1,4 @@
-"""What a check found and what it looked at."""
+"""Findings of a check, and counts of what it checked."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 MAX_EXAMPLES = 5
 MAX_PLACES = 100
-"""Places of one kind that are listed apart; further ones are added up in one last finding."""
+"""Places of one kind that are listed separately; one last finding sums up all others."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of thing in one place.
+    """Everything of one kind that a check found in one place.
 
     Attributes
     ----------
     place
-        File, or ``topic/queue id``; empty: the whole store.
+        File, or ``topic/queue id``; empty for the whole store.
     position
-        Byte position in the file, or queue offset in the queue, of the first; -1: none.
+        Byte position in the file, or queue offset in the queue, of the first; -1 if it has none.
     commit_log_offset
-        Where in the log the first is; -1: nowhere.
+        Position of the first in the log; -1 if it has none.
     count
-        How many: records, units, entries; for parts of the log 1.
+        Number of records, units or entries; 1 for parts of the log.
     """
 
     kind: FindingKind
@@ -62,7 +62,7 @@ class Finding:
 
 
 def _advice(kind: FindingKind, flags: tuple[str, ...], *, is_hindered: bool) -> str:
-    """Return what to do about a kind; what other findings hinder is not advised."""
+    """Return the advice for a kind; recovery is not advised if other findings hinder it."""
     if kind.advice == QUEUE_FIX and flags:
         text = f"{' '.join(flags)}; with --dry-run it says what consumers lose by that"
         return f"{QUEUE_FIX}, if it is given {text}"
@@ -72,13 +72,13 @@ def _advice(kind: FindingKind, flags: tuple[str, ...], *, is_hindered: bool) -> 
 
 
 def unread(err: StoreError, kind: FindingKind = FindingKind.UNREADABLE) -> FindingKind:
-    """Return the kind of what could not be read: a file that may not be read is no damage."""
+    """Return the kind of a failed read; missing permission is not damage."""
     return FindingKind.NO_PERMISSION if isinstance(err, StorePermissionError) else kind
 
 
 @dataclass
 class CheckCounts:
-    """What was looked at; bytes are those of the log's files."""
+    """Counts of what was checked; byte counts are of the log's files."""
 
     segments: int = 0
     records: int = 0
@@ -104,20 +104,20 @@ class CheckCounts:
 
     @property
     def log_bytes(self) -> int:
-        """All bytes of the log's files: each is counted under exactly one heading."""
+        """All bytes of the log's files: each is counted in exactly one of these fields."""
         parts = (self.record_bytes, self.blank_bytes, self.lost_bytes, self.stale_bytes)
         return sum(parts) + self.zero_bytes
 
     def as_dict(self) -> dict[str, int]:
-        """Return all numbers by name."""
+        """Return all counts by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 @dataclass
 class Findings:
-    """Collects findings: one for each kind and place, so that memory stays bounded.
+    """Collects findings, one for each kind and place, so that memory stays bounded.
 
-    ``rebuild_flags`` are those without which the queues would not be made anew.
+    ``rebuild_flags`` are the flags without which a rebuild of the queues would be refused.
     """
 
     found: dict[tuple[FindingKind, str], Finding] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Findings:
         byte_count: int = 0,
         examples: Iterable[str] = (),
     ) -> None:
-        """Note something; what was noted of the same kind and place before grows."""
+        """Add a finding, or enlarge the one of the same kind and place."""
         if count <= 0:
             return
         key = (kind, place)
@@ -165,7 +165,7 @@ class Findings:
         )
 
     def sorted(self) -> tuple[Finding, ...]:
-        """Return all findings, the worst first."""
+        """Return all findings, worst first."""
         order = list(Severity)
         kinds = list(FindingKind)
         flags = tuple(sorted(self.rebuild_flags))
@@ -182,19 +182,19 @@ class Findings:
 
 
 class Verdict(Enum):
-    """What a check concludes."""
+    """Conclusion of a check."""
 
     GOOD = "good"
-    """Nothing is damaged, nothing needs repair, all was looked at (see `FindingKind.NOT_READ`)."""
+    """No damage, nothing to repair, all parts checked except those of `FindingKind.NOT_READ`."""
     NOT_CHECKED = "not checked"
-    """Nothing wrong was found, but a part could not be looked at."""
+    """Nothing wrong was found, but a part could not be checked."""
     NEEDS_REPAIR = "needs repair"
     DAMAGED = "damaged"
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a check found in a store, and what it looked at."""
+    """Result of a check of a store: its findings, and counts of what it checked."""
 
     store: str
     state: str
@@ -210,7 +210,7 @@ class CheckReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst that was found."""
+        """The verdict that follows from the worst finding."""
         verdicts = (
             (Severity.DAMAGE, Verdict.DAMAGED),
             (Severity.REPAIRABLE, Verdict.NEEDS_REPAIR),
@@ -220,7 +220,7 @@ class CheckReport:
 
     @property
     def verdict_text(self) -> str:
-        """The verdict, and how many findings it rests on."""
+        """The verdict, and the number of findings it is based on."""
         damage, repairable, unchecked = (
             len(self.with_severity(s))
             for s in (Severity.DAMAGE, Severity.REPAIRABLE, Severity.NOT_CHECKED)
@@ -238,7 +238,7 @@ class CheckReport:
         return "good"
 
     def _losses(self) -> str:
-        """Return how many messages are concerned, as far as queues and CRCs tell."""
+        """Return how many messages are affected, according to queues and CRCs."""
         lost = self._count(FindingKind.UNIT_OF_LOST_RECORD)
         wrong = self._count(FindingKind.BODY_CRC)
         told = f"; messages lost, by their queues: {lost}" if lost else ""
@@ -249,5 +249,5 @@ class CheckReport:
 
     @property
     def is_good(self) -> bool:
-        """True when nothing is damaged, nothing needs repair, and all was looked at."""
+        """Whether nothing is damaged, nothing needs repair, and everything was checked."""
         return self.verdict is Verdict.GOOD

@@ -29,7 +29,7 @@ _HASH_BITS = 31
 
 
 class _Entries(NamedTuple):
-    """Entries of one file that were taken; parallel columns."""
+    """Entries of one file, as parallel columns."""
 
     commit_log_offset: Any
     key_hash: Any
@@ -38,20 +38,20 @@ class _Entries(NamedTuple):
 
 
 class _FileCursor:
-    """Gives the entries of a file in the order of the log, a stretch at a time."""
+    """Returns the entries of a file in log order, piece by piece."""
 
     def __init__(self, file: IndexFile, *, is_ordered: bool) -> None:
         self.file = file
         self._next = 1
         self._count = file.header.index_count
         self._held = _empty()
-        if not is_ordered:  # damaged: sorted at once
+        if not is_ordered:  # damaged: loaded whole and sorted
             self._held = self._load(self._count)
             order = np.argsort(self._held.commit_log_offset, kind="stable")
             self._held = _Entries(*(column[order] for column in self._held))
 
     def below(self, commit_log_offset: int) -> _Entries:
-        """Return the entries before an offset that were not returned yet."""
+        """Return the entries before an offset that have not been returned yet."""
         taken = []
         while True:
             if not len(self._held.entry):
@@ -85,21 +85,21 @@ def _joined(parts: list[_Entries]) -> _Entries:
 
 
 def _codes(entries: Any, base: int) -> Any:
-    """Return place and hash of entries as one number each."""
+    """Return the place and hash of each entry as one number."""
     return ((entries.commit_log_offset - base) << _HASH_BITS) | entries.key_hash
 
 
 def _counts_of(distinct: Any, codes: Any) -> Any:
-    """Return how often each of some ascending numbers is among others."""
+    """Return how often each of some ascending numbers occurs among ``codes``."""
     ordered = np.sort(codes)
     return np.searchsorted(ordered, distinct, "right") - np.searchsorted(ordered, distinct)
 
 
 class IndexCheck:
-    """Checks each file by itself (`files`), then takes the log's records in order.
+    """Checks each file by itself (`files`), then compares all with the log's records in order.
 
     Memory: one chunk of 262,144 entries a file, and 5 bytes an entry of the file being walked;
-    files whose entries are out of order are held whole.
+    files whose entries are out of order are loaded whole.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class IndexCheck:
         self._untagged = 0
         self._first_untagged = -1
         self.is_known = True
-        self._is_whole = True  # every file may be read
+        self._is_whole = True  # no file lacks read permission
         self._open = ExitStack()
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ class IndexCheck:
                 examples=[f"{len(index.unusable)} index files, of which none proves its sizes"],
             )
             return
-        if self._snapshot.kind.index_database:  # a note says so
+        if self._snapshot.kind.index_database:  # reported as not read
             self.is_known = False
             return
         for path, reason in index.unusable:
@@ -201,7 +201,7 @@ class IndexCheck:
     def _compare(
         self, keyed: Any, tagged: Any, base: int, found: list[_Entries], codes: list[Any]
     ) -> None:
-        """Compare entries with what brokers make before and from 5.4.0 on (keys; and tags too)."""
+        """Compare entries with those that brokers write: for keys; from 5.4.0 on also for tags."""
         distinct, count = np.unique(tagged, return_counts=True)
         needed = _counts_of(distinct, keyed)
         got = _counts_of(distinct, np.concatenate([np.empty(0, np.int64), *codes]))
@@ -220,7 +220,7 @@ class IndexCheck:
                 self._strays(cursor, _Entries(*(column[~known] for column in entries)))
 
     def finish(self) -> None:
-        """Look at the entries after the last record, and sum up."""
+        """Check the entries after the last record, and report the totals."""
         for cursor in self._cursors:
             self._header_times(cursor.file)
             rest = cursor.below(np.iinfo(np.int64).max)
@@ -247,8 +247,8 @@ class IndexCheck:
     def _times(self, cursor: _FileCursor, entries: _Entries, frames: RecordFrames) -> None:
         """Compare the times of entries with those of the records at their places.
 
-        An entry holds whole seconds since the file's begin, but the first one of a file: it was
-        written before the file had a begin of its own (``IndexFile.putKey``).
+        An entry's time is in whole seconds since the file's begin timestamp. The first entry is not
+        checked: it was written before the file had that timestamp (``IndexFile.putKey``).
         """
         if not len(entries.entry):
             return
@@ -313,7 +313,7 @@ class IndexCheck:
             )
 
     def _strays(self, cursor: _FileCursor, entries: _Entries) -> None:
-        """Say why entries belong to no key of a readable record."""
+        """Report why entries belong to no key of a readable record."""
         offsets = entries.commit_log_offset
         if not len(offsets):
             return
@@ -343,12 +343,12 @@ class IndexCheck:
 
 
 def entry_position(file: IndexFile, entry: int) -> int:
-    """Return where an entry lies in its file."""
+    """Return the byte position of an entry in its file."""
     return index_file_bytes(file.max_hash_slot_num, 0) + entry * INDEX_ENTRY.size
 
 
 def misplaced_ends(file: IndexFile) -> list[str]:
-    """Return what the header says of the first and the last entry, and is not so."""
+    """Return, in words, how the header contradicts the first and last entries."""
     header, wrong = file.header, []
     if header.entry_count > 0:
         first = int(file.entries(1, 2)["commit_log_offset"][0])
@@ -361,10 +361,10 @@ def misplaced_ends(file: IndexFile) -> list[str]:
 
 
 class IndexStructure:
-    """Walks all entries of a file once; 5 bytes an entry and the slots are held meanwhile.
+    """Walks all entries of a file once, with 5 bytes an entry and the slots in memory.
 
-    Every chain ends if each link leads to an older entry; every entry is found if each is named
-    exactly once, by its slot or by a newer entry of the same slot.
+    Every chain ends if each link leads to an older entry; every entry can be found if its slot or a
+    newer entry of the same slot names it.
     """
 
     def __init__(self, file: IndexFile, findings: Findings) -> None:

@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 _SLACK_MS = 10_000
-"""A clock that is set forth and back between three records by less is no damage."""
+"""If a clock moves back and forth by less than this between three records, it is no damage."""
 _END_SLACK_MS = 10 * 365 * 86_400_000
-"""For the first and the last record, which have one neighbour: an idle broker makes large steps."""
+"""For the first and last record, which have one neighbour; after idle times, steps are large."""
 _LIMIT_MS = 1 << 61  # differences of clipped times fit into 64 bits
 
 
 class LogCheck:
-    """Walks the log once; the frames that it yields serve the checks of queues and index.
+    """Walks the log once, and yields its frames for the checks of queues and index.
 
-    Memory: one batch of at most 65,536 records and (but for a single larger one) 32 MiB.
+    Memory: one batch of at most 65,536 records and 32 MiB (more only for a single larger record).
 
     Attributes
     ----------
     lost
-        Ranges ``(start, stop)`` of the log in which nothing can be read, ascending.
+        Unreadable ranges ``(start, stop)`` of the log, ascending.
     last_store_timestamp
-        Newest store time (ms) that was seen; -1 before any.
+        Newest store time (ms) so far; -1 before the first record.
     """
 
     def __init__(self, snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
@@ -62,7 +62,7 @@ class LogCheck:
         self._entries = EntryCheck(snapshot, findings, counts)
 
     def frames(self) -> Iterator[RecordFrames]:
-        """Yield all readable records in the order of the log, and note what is wrong."""
+        """Yield all readable records in log order, and report damage."""
         segments = list(self._snapshot.log.segments)
         followers = [segment.from_offset for segment in segments[1:]]
         for segment, next_offset in zip(segments, [*followers, None]):
@@ -76,7 +76,7 @@ class LogCheck:
             self._outlier(outlier)
 
     def is_lost(self, commit_log_offsets: Any) -> Any:
-        """Return for each offset whether it lies where nothing can be read."""
+        """Return which offsets are in an unreadable range."""
         if not self.lost:
             return np.zeros(len(commit_log_offsets), bool)
         bounds = np.array(self.lost, np.int64)
@@ -212,10 +212,10 @@ class LogCheck:
 
 
 def check_log_is_there(snapshot: StoreSnapshot, counts: CheckCounts, findings: Findings) -> None:
-    """Note a log without records, unless it is that of a broker that never got a message.
+    """Report a log without records, unless its broker never received a message.
 
-    Such a broker leaves ``commitlog/``, ``lock`` and a ``checkpoint`` of zeros; whatever knows of a
-    message says that there was one.
+    Such a broker leaves ``commitlog/``, ``lock`` and a ``checkpoint`` of zeros, and nothing else in
+    the store mentions a message.
     """
     if counts.records:
         return
@@ -241,7 +241,7 @@ def check_log_is_there(snapshot: StoreSnapshot, counts: CheckCounts, findings: F
 
 
 def check_log_end(snapshot: StoreSnapshot, findings: Findings) -> None:
-    """Note messages that the rest of the store names after the end of the log."""
+    """Report messages that other parts of the store mention after the end of the log."""
     lost = snapshot.lost_end
     if lost is None:
         return
@@ -260,7 +260,7 @@ def check_log_end(snapshot: StoreSnapshot, findings: Findings) -> None:
 
 
 def _traces_of_messages(snapshot: StoreSnapshot) -> Iterator[str]:
-    """Yield, in words, what of the rest of the store knows of messages; one of each sort."""
+    """Yield, in words, evidence outside the log that the store had messages; one of each sort."""
     with suppress(StoreError):
         for topic, queue_id in (*snapshot.queue_paths, *snapshot.batch_queue_paths):
             if _has_units(snapshot, topic, queue_id):
@@ -290,11 +290,12 @@ def _has_units(snapshot: StoreSnapshot, topic: str, queue_id: int) -> bool:
     return units is not None and len(units) > 0
 
 
-# Records are stamped in the order of the log, so times only grow, but for a clock that is set back.
-# That leaves all later times lower and the delay since the producer's own stamp (born time) of the
-# record before it unchanged. A damaged time differs from both neighbours, which agree, in both.
+# Records get their store time in log order, so times only grow unless the clock is set back. Then
+# all later times are lower, but the last record before keeps its neighbour's delay since the
+# producer's timestamp (born time). A damaged time differs from both neighbours, in time and delay,
+# while they agree with each other.
 class Outlier(NamedTuple):
-    """A record whose store time does not fit, and the times around it (ms)."""
+    """A record whose store time does not fit, and the times before and after it (ms)."""
 
     commit_log_offset: int
     store_timestamp: int
@@ -303,7 +304,7 @@ class Outlier(NamedTuple):
 
 
 class StoreTimeCheck:
-    """Takes the records in the order of the log, a batch at a time; holds two of them."""
+    """Checks store times in log order, batch by batch; remembers the last two records."""
 
     def __init__(self) -> None:
         none = np.empty(0, np.int64)
@@ -311,7 +312,7 @@ class StoreTimeCheck:
         self._is_begin = True
 
     def add(self, frames: RecordFrames) -> Iterator[Outlier]:
-        """Yield what of the records before the last one of the batch does not fit."""
+        """Yield the records that do not fit; the batch's last follows with the next batch."""
         names = ("commit_log_offset", "store_timestamp", "born_timestamp")
         added = (frames.column(name).astype(np.int64) for name in names)
         at, stored, born = (np.concatenate(pair) for pair in zip(self._held, added))

@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     Bools = npt.NDArray[np.bool_]
     Int64s = npt.NDArray[np.int64]
 
-_HELD_ROWS = 1 << 19  # 30 MB of columns; so each queue is opened once in that many records
+_HELD_ROWS = 1 << 19  # 30 MB of columns; each queue is opened once per this many records
 _BAD_UNIT_SIZE = 0
-_ODD_PLACES = 1 << 20  # records that are out of place are remembered up to about here: 8 MB
+_ODD_PLACES = 1 << 20  # about so many records that are out of place are remembered: 8 MB
 
 
 class QueueCheck:
-    """Takes the log's records in order, then looks at what is left in the queues.
+    """Checks the log's records in order, then the units that are left in the queues.
 
-    Memory: half a million rows, a few numbers a queue, and of batch queues 62 bytes a unit.
+    Memory: half a million rows, a few numbers a queue, and 62 bytes a unit of batch queues.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class QueueCheck:
         self._configs = snapshot.topic_configs
 
     def _simple_queues(self) -> dict[tuple[str, int], str]:
-        """Return those that are there now; of a database, those that it has."""
+        """Return the queues that exist now; in a database, those of the snapshot."""
         if self._snapshot.queue_database is not None:
             return self._snapshot.queue_paths
         return list_consume_queues(self._snapshot.directory).queues if self._in_files else {}
 
     def check(self, frames: RecordFrames) -> None:
-        """Check the records of a batch, now or a little later."""
+        """Check the records of a batch, now or in a later call."""
         if not self._in_files:
             return
         decoded = self._decoder.decode(frames)
@@ -108,7 +108,7 @@ class QueueCheck:
             )
 
     def finish(self) -> None:
-        """Check what is left: units that no record proved."""
+        """Check the units that no record proved, and report missing records."""
         self._flush()
         for key in self._simple:
             self._queue(*key, light=True)
@@ -183,7 +183,7 @@ class QueueCheck:
         expected: ExpectedOffsets,
         offsets: tuple[Int64s, Int64s],
     ) -> Bools:
-        """Return which more records have their unit, though not at the queue offset they say."""
+        """Return which other records have a unit, but not at the queue offset they say."""
         believed, placed = offsets
         found = np.zeros(len(rows), bool)
         if (placed == rows.queue_offset).all():
@@ -233,7 +233,7 @@ class QueueCheck:
         self._findings.add(kind, place, commit_log_offset=first, count=len(rows), examples=text)
 
     def _report_offsets(self, place: str, expected: ExpectedOffsets) -> None:
-        """Tell of records that do not stand where they say, and of what a rebuild would move."""
+        """Report records that are out of place, and whether a rebuild would move some."""
         if expected.is_last_alone(has_gaps=bool(self._log.lost)):
             expected.belied.absorb(expected.shifted)
             expected.moving = 0
@@ -252,11 +252,11 @@ class QueueCheck:
             )
 
     def _begin_again(self, key: tuple[str, int], missing: MissingRecords, *, is_one: bool) -> None:
-        """Keep what came before a queue began at 0 again, to tell of it in the end."""
+        """Set aside the missing records from before a queue began at 0 again, for `finish`."""
         earlier = MissingRecords()
         earlier.take_over(missing)
         self._restarts.append((*key, earlier))
-        # Made anew, the queue would begin there; with one record after, it would go on.
+        # A rebuilt queue would begin there; if it is the last record, the queue would continue.
         self._findings.rebuild_flags.add("--accept-moved" if is_one else "--accept-lost")
 
     def _earlier_life(self, place: str, missing: MissingRecords) -> None:
@@ -269,10 +269,10 @@ class QueueCheck:
         )
 
     def _report_restart(self, topic: str, queue_id: int, earlier: MissingRecords) -> None:
-        """Say of records before a queue offset of 0 whether they are of an earlier life.
+        """Report records from before a restart at 0: the topic was deleted, or the queue was lost.
 
-        Who deletes a topic deletes all its queues. Where one of them has a record from before,
-        only this queue lost its files, and was numbered from 0 by the next put.
+        Deleting a topic deletes all its queues. If one of them still has a record from before, only
+        this queue lost its files, and the next put numbered it from 0.
         """
         if not earlier.count:
             return
@@ -324,7 +324,7 @@ class QueueCheck:
         )
 
     def _explain(self, queue: AnyQueue, start: int, units: Any) -> int:
-        """Say why units are not proved; return how many are moved units of good records."""
+        """Report why units are not proved; return how many are moved units of good records."""
         offset, size = units["commit_log_offset"], units["message_size"].astype(np.int64)
         numbers = start + np.arange(len(units))
         left = np.ones(len(units), bool)
@@ -356,7 +356,7 @@ class QueueCheck:
         return moved
 
     def _kind_behind_end(self) -> FindingKind | None:
-        """Return what units after the end of the log are; None: a broker is writing."""
+        """Return the kind of units after the end of the log; None if a broker is writing."""
         if self._snapshot.state is StoreState.LIVE:
             return None
         if self._snapshot.lost_end is not None:
@@ -382,8 +382,8 @@ class QueueCheck:
     ) -> tuple[Bools, Bools]:
         """Return which units point at a record of their queue and size, and which are disowned.
 
-        That are those of records with their queue offset that get no unit there: they say to be of
-        a transaction, or of another queue, in which they are out of place.
+        A disowned unit has its record's size and queue offset, but by its header the record is of
+        an uncommitted transaction, or of another queue that is missing or has no place for it.
         """
         offsets, sizes = units["commit_log_offset"], units["message_size"]
         good, disowned = np.zeros(len(units), bool), np.zeros(len(units), bool)
@@ -422,7 +422,7 @@ class QueueCheck:
 
 
 def _begin_of_life(believed: Int64s, size: Int64s, matched: Bools) -> int | None:
-    """Return the last record at which a queue begins, at 0; a lone 0 is one only with its unit."""
+    """Return the last row at which a queue begins at 0; a lone 0 counts only if it has its unit."""
     follows = np.append(believed[1:] == size[:-1], False)
     rows = np.flatnonzero((believed == 0) & (matched | follows))
     return int(rows[-1]) if len(rows) else None

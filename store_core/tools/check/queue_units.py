@@ -1,4 +1,4 @@
-"""One consume queue while it is checked: which of its units were proved by records."""
+"""Consume queues being checked, and which of their units records have proved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FIELDS = ("tags_code", "store_timestamp", "base_queue_offset", "batch_size")
 
 
 class MissingRecords:
-    """Records of one queue that have no unit; they may turn out to be of an earlier life."""
+    """Records of one queue without a unit; they may turn out to predate a restart of the queue."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -42,14 +42,14 @@ class MissingRecords:
         self.examples: list[str] = []
 
     def take_over(self, other: MissingRecords) -> None:
-        """Become what another is, which forgets all."""
+        """Replace the records by another's, which becomes empty."""
         self.count, self.examples = other.count, other.examples
         self.first, self.last = other.first, other.last
         other.count, other.examples = 0, []
         other.first = other.last = -1
 
     def add(self, rows: DispatchRequests) -> None:
-        """Note some."""
+        """Add records."""
         if not len(rows):
             return
         if self.first < 0:
@@ -61,7 +61,7 @@ class MissingRecords:
         self.count += len(rows)
 
     def absorb(self, other: MissingRecords) -> None:
-        """Note what another one has, and take it from that."""
+        """Add another's records, which becomes empty."""
         if other.count:
             self.first = other.first if self.first < 0 else self.first
             self.last = max(self.last, other.last)
@@ -73,8 +73,8 @@ class MissingRecords:
 class CheckedQueue:
     """Compares the units of one queue with the records that should be there.
 
-    Opens files for the length of a call only; holds a few numbers a queue. ``is_known`` is False
-    where its files may not be read: nothing is said of its units then.
+    Files are open only during a call; in memory are a few numbers a queue. ``is_known`` is False if
+    there is no permission to read its files; then its units are not reported on.
     """
 
     unit_word = "queue offset"
@@ -113,12 +113,12 @@ class CheckedQueue:
 
     @property
     def first_proved(self) -> int:
-        """First queue offset that a record proved; the end of the queue if there is none."""
+        """First queue offset that a record proved; the end of the queue if none did."""
         ranges = self.proved.ranges()
         return ranges[0][0] if ranges else self.end
 
     def match(self, rows: DispatchRequests) -> Bools:
-        """Return which records have their unit at their queue offset; note units that differ."""
+        """Return which records have a unit at their queue offset; report its tags code if wrong."""
         order = np.argsort(rows.queue_offset, kind="stable")
         matched = np.zeros(len(rows), bool)
         held = (rows.queue_offset >= self.first) & (rows.queue_offset < self.end)
@@ -169,8 +169,8 @@ class CheckedQueue:
         self._tags(FindingKind.EXT_MISSING, rows, stored, missing)
         wrong = ~missing & ~same
         if self.key[0] == SCHEDULE_TOPIC:
-            # A delayed message has its time of delivery there, wherever the queue keeps it. Levels
-            # are whole seconds in every configuration.
+            # The code of a delayed message is its delivery time, in the unit or the extension unit.
+            # Delay levels are whole seconds in every configuration.
             impossible = (codes < rows.store_timestamp) | (
                 (codes - rows.store_timestamp) % _LEVEL_UNIT_MS != 0
             )
@@ -197,7 +197,7 @@ class CheckedQueue:
         )
 
     def unproved(self) -> Iterator[tuple[int, Any]]:
-        """Yield (queue offset of the first, units) of the stretches that no record proved."""
+        """Yield (queue offset of the first, units) for each stretch that no record proved."""
         for start, stop in list(self.proved.holes(self.first, self.end)):
             at = start
             while at < stop:
@@ -209,14 +209,14 @@ class CheckedQueue:
                     at = max(at, self._next_held(at))
 
     def _next_held(self, queue_offset: int) -> int:
-        """Return where files hold units again: a file's name may lie far behind the others."""
+        """Return the next queue offset that is in a file; there may be large gaps between files."""
         if self._queue is None:
             return self.end
         starts, size = self._queue.file_boundaries(), self._queue.units_per_file
         return next((max(n, queue_offset) for n in starts if n + size > queue_offset), self.end)
 
     def _block_stop(self, queue_offset: int) -> int:
-        """Return where to stop reading: what one lost file hides stays within that file."""
+        """Return where to stop reading: within one file, so that a missing one hides no others."""
         if self._queue is None or not self._queue.units_per_file:
             return queue_offset + _BLOCK_UNITS
         return min(self._queue.roll_next_file(queue_offset), queue_offset + _BLOCK_UNITS)
@@ -235,9 +235,9 @@ class CheckedQueue:
 
 
 class OffsetRanges:
-    """A set of numbers as disjoint ranges: what grows at the end costs nothing.
+    """A set of numbers as disjoint ranges, to which adding at the end costs nothing.
 
-    Memory grows with the number of runs, not of numbers.
+    Memory grows with the number of ranges, not of numbers.
     """
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ class OffsetRanges:
 class CheckedBatchQueue:
     """Compares the units of a batch queue with the records that should be there.
 
-    Holds the units: 46 bytes each, and 16 to find them by.
+    Memory: 46 bytes a unit, and 16 to find it by.
     """
 
     unit_word = "unit"
@@ -315,11 +315,11 @@ class CheckedBatchQueue:
 
     @property
     def first_proved(self) -> int:
-        """Number of the first unit that a record proved; after all if there is none."""
+        """Number of the first unit that a record proved; the count of units if none did."""
         return int(np.argmax(self._proved)) if self._proved.any() else len(self._units)
 
     def match(self, rows: DispatchRequests) -> Any:
-        """Return which records have their unit; note units that differ otherwise."""
+        """Return which records have their unit; report units whose other fields differ."""
         at = np.searchsorted(self._offsets, rows.commit_log_offset)
         inside = np.flatnonzero(at < len(self._offsets))
         place = self._by_offset[at[inside]]
@@ -338,7 +338,7 @@ class CheckedBatchQueue:
         return matched
 
     def unproved(self) -> Iterator[tuple[int, Any]]:
-        """Yield (number of the first, units) of the stretches that no record proved."""
+        """Yield (number of the first, units) for each stretch that no record proved."""
         rows = np.flatnonzero(~self._proved)
         for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
             if len(run):
@@ -357,11 +357,11 @@ class CheckedBatchQueue:
             )
 
     def check_order(self) -> None:
-        """Note units that do not follow the one before, when all records were matched."""
+        """Report units that do not continue the previous one, after all records are matched."""
         units, good = self._units, self._proved & ~self._differs
         follows = units["base_queue_offset"][:-1] + units["batch_size"][:-1]
         odd = follows != units["base_queue_offset"][1:]
-        # Made anew from good records, units stand as they do.
+        # A queue rebuilt from good records has the same hole.
         is_hole = good[:-1] & good[1:]
         for kind, wrong in (
             (FindingKind.QUEUE_ORDER, np.flatnonzero(odd & ~is_hole)),

@@ -48,24 +48,24 @@ _CLOCK_SLACK_MS = 600_000
 def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) -> CheckReport:
     """Verify a whole store: log, queues, index, compacted logs, timer, files. Reads only.
 
-    Every record with its CRCs, every byte of the log's files, every queue unit against its
-    record, every record against its unit, every index entry against the record's keys and the
-    other way round; every unit and record of compacted logs; what waits in the timer. A live store
-    is checked up to the end that the snapshot has.
+    It checks every record with its CRCs, every byte of the log's files, every queue unit against
+    its record and every record against its unit, every index entry against the record's keys and
+    the other way round, every unit and record of compacted logs, and the messages waiting in the
+    timer. A live store is checked up to the snapshot's end.
 
     Memory is bounded: half a million rows of queue columns (30 MB), one batch of the log (32 MB),
     5 bytes an entry of the index file being walked, a few numbers a queue, 62 bytes a unit of batch
-    queues; mapped files come on top, as the system sees fit.
+    queues; mapped files come on top, as the operating system decides.
 
     Parameters
     ----------
     progress
-        See `StageProgress`; the log's numbers are bytes.
+        See `StageProgress`; amounts of the log are bytes.
 
     Raises
     ------
     StoreConfigError
-        Configured sizes contradict what is proved by the files.
+        Configured sizes contradict those that the files prove.
     StoreReadError
         A directory cannot be read.
     """
@@ -108,10 +108,10 @@ def check_store(snapshot: StoreSnapshot, progress: StageProgress | None = None) 
 
 
 def _dispatched_end(snapshot: StoreSnapshot) -> int:
-    """Return the end of the last record that is in any queue; damaged queues say nothing.
+    """Return the end of the last record that is in any queue; damaged queues are ignored.
 
-    Records are dispatched in the order of the log, so all before it were dispatched. The queues
-    are opened again for the check: a live broker may have gone on since.
+    Records are dispatched in log order, so all before it were dispatched. The check opens the
+    queues again later, when a live broker may have dispatched more.
     """
     end = 0
     for (topic, queue_id), path in snapshot.queue_paths.items():
@@ -133,10 +133,10 @@ def _dispatched_end(snapshot: StoreSnapshot) -> int:
 
 
 def check_files(snapshot: StoreSnapshot, findings: Findings) -> None:
-    """Note files that would stop a broker, and what topics.json says against the queues.
+    """Report files that would stop a broker, and where topics.json contradicts the queues.
 
-    A broker takes every file of these directories for a segment: ``MappedFileQueue.doLoad`` fails
-    on another length, ``DefaultMappedFile.init`` on a name that is no number (RocketMQ 5.3.3).
+    A broker treats every file in these directories as a segment: ``MappedFileQueue.doLoad`` fails
+    on a wrong length, ``DefaultMappedFile.init`` on a name that is not a number (RocketMQ 5.3.3).
     """
     directory, config = snapshot.directory, snapshot.config
     log_files = []
@@ -210,12 +210,12 @@ def _topics(snapshot: StoreSnapshot, findings: Findings) -> None:
 def check_checkpoint(
     snapshot: StoreSnapshot, last_store_timestamp: int, findings: Findings
 ) -> None:
-    """Note a checkpoint that says more than the log holds.
+    """Report a checkpoint that is missing or contradicts the log.
 
     Parameters
     ----------
     last_store_timestamp
-        Newest store time (ms) in the log; -1 when it is empty.
+        Newest store time (ms) in the log; -1 if it is empty.
     """
     path = snapshot.directory.resolve(CHECKPOINT_FILE)
     entry = snapshot.directory.stat(path)
@@ -244,7 +244,7 @@ def check_checkpoint(
 
 
 def _is_dispatched(snapshot: StoreSnapshot, commit_log_offset: int) -> bool:
-    """Return whether a record starts there, or none can be looked for: 5.5 may recover from it."""
+    """Return whether a record starts there, or it cannot be checked; 5.5 may recover from there."""
     if commit_log_offset <= max(snapshot.min_phy_offset, 0) or snapshot.dledger_directories:
         return True
     return snapshot.store_timestamp_at(commit_log_offset) is not None

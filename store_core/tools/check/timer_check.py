@@ -1,7 +1,7 @@
-"""Check the timer of a 5.x store: what waits in wheel and log against the records, and back.
+"""Check the timer of a 5.x store: waiting messages in wheel and log against records, and back.
 
-What is delivered is not looked at. A broker writes units before slots and flushes neither when it
-stops; it mends that when it starts, so a wheel that lacks units at the end of the log is good.
+Delivered messages are not checked. A broker writes units before slots and flushes neither when it
+stops; it repairs that at startup, so a wheel that lacks units at the end of the log is good.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHOWN = 5
 
 
 class _Timer(NamedTuple):
-    """What the timer's files say, read in the order in which it is safe of a running broker."""
+    """Contents of the timer's files, read in an order that is safe while a broker runs."""
 
     progress: TimerProgress
     slots: npt.NDArray[np.void]
@@ -52,7 +52,7 @@ class _Timer(NamedTuple):
 
 
 def check_timer(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts) -> None:
-    """Note what is wrong with what waits in the timer.
+    """Report damage to messages that wait in the timer.
 
     Memory: 60 bytes a unit of the timer log, and a batch of records.
     """
@@ -69,7 +69,7 @@ def check_timer(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts
         said = f"config/timercheck {why}: a broker takes all timer messages for new"
         findings.add(FindingKind.TIMER_FILES, "timer", examples=[said])
         return
-    if progress is None or slots is None:  # a broker makes the timer anew
+    if progress is None or slots is None:  # a broker rebuilds the timer
         return
     counts.timer_units, counts.timer_slots = len(units.units), len(slots)
     check = _TimerCheck(snapshot, _Timer(progress, slots, units), findings)
@@ -96,7 +96,7 @@ class _TimerCheck:
             self._note_units(FindingKind.TIMER_UNIT, rows[chosen[~is_good]])
 
     def slots(self) -> None:
-        """Check that slots point at units of their time, and these at the ones before."""
+        """Check that slots point at units of their time, and each of these at the previous one."""
         units, slots = self._timer.units, self._timer.slots
         step = self._snapshot.config.timer_precision_ms
         times = slots["time"].astype(np.int64) * step
@@ -104,7 +104,7 @@ class _TimerCheck:
         last = slots["last_pos"][known].astype(np.int64)
         end = int(units.positions[-1]) + TIMER_LOG_UNIT.size if len(units.positions) else 0
         at = np.minimum(np.searchsorted(units.positions, last), max(len(units.positions) - 1, 0))
-        is_bad = last < end  # a broker clears slots that point behind the log when it starts
+        is_bad = last < end  # at startup a broker clears slots that point past the log
         if len(units.positions):
             is_bad &= (units.positions[at] != last) | (units.slot_ms[at] != times[known])
         self._note(
@@ -118,7 +118,7 @@ class _TimerCheck:
         self._chains()
 
     def _chains(self) -> None:
-        """Check that each unit that waits is chained to the one before of its time, or to none."""
+        """Check that each waiting unit points at the previous one of its time."""
         positions, times = self._timer.units.positions, self._timer.units.slot_ms
         rows = np.flatnonzero(self._waits)
         rows = rows[np.lexsort((positions[rows], times[rows]))]
@@ -126,11 +126,11 @@ class _TimerCheck:
         same = times[rows[1:]] == times[rows[:-1]]
         before[1:][same] = positions[rows[:-1]][same]
         prev = self._timer.units.units["prev_pos"][rows].astype(np.int64)
-        # Of the first nothing is known: its file of the timer log may have been deleted.
+        # The first is not checked: the file with the unit before it may have been deleted.
         self._note_units(FindingKind.TIMER_SLOT, rows[(prev != before) & (before >= 0)])
 
     def lost(self) -> None:
-        """Check that records that are enqueued and wait have a unit."""
+        """Check that enqueued records that still wait have a unit."""
         held = self._snapshot.queue_range(TIMER_TOPIC, 0)
         queue = self._snapshot.consume_queue(TIMER_TOPIC, 0)
         stop = min(held.max_offset, self._timer.progress.queue_offset)
@@ -151,9 +151,9 @@ class _TimerCheck:
         self._note(FindingKind.TIMER_LOST, "timerlog", told)
 
     def _frames(self, places: Int64s) -> Iterator[tuple[Int64s, RecordFrames]]:
-        """Yield frames of records at ascending places, with their rows; expired ones are left out.
+        """Yield the rows and frames of records at ascending places; expired ones are left out.
 
-        What lies behind the end of the log was cut off, and is enqueued no more.
+        So are places past the end of the log: these records were cut off.
         """
         log, end = self._snapshot.log, self._snapshot.end_offset
         begin = max(log.min_offset, 0)
