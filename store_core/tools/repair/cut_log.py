@@ -1,4 +1,4 @@
-"""Cut the log of a store that was stopped, at the end of a record; a copy of the rest is kept."""
+"""Cut the log of a stopped store at the end of a record, after copying the rest."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callable[[], int]) -> str:
-    """Erase all of the log after an offset; return the directory with a copy of it.
+    """Erase the log after an offset; return the directory with a copy of that part.
 
-    ``abort`` is in place from before the first change on: whoever opens the store next, also
+    ``abort`` is created before the first change. So the next process that opens the store, also
     after a kill in between, recovers it, which cuts queues and index.
 
     Parameters
@@ -37,9 +37,9 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
     Raises
     ------
     OffsetOutOfRangeError
-        Nothing would be left, or the log ends before.
+        Nothing would be left, or the log ends before that offset.
     StoreLockedError
-        Somebody has the store open.
+        Another process has the store open.
     StoreWriteError, StoreReadError
         A file cannot be read or written; the call may be repeated.
     """
@@ -58,10 +58,10 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
 
 
 def _lower_checkpoint(log: ReadableLog, root: str, offset: int) -> None:
-    """Let no time of the checkpoint be that of a record that is cut off.
+    """Lower the checkpoint's times and offsets to those of records that are not cut off.
 
-    Newer records may be older than those, as another master's: after a crash recovery would
-    take them for flushed, and begin behind them.
+    Records written later may have earlier times than the ones cut off, for example from another
+    master. After a crash, recovery would then consider them flushed, and begin after them.
     """
     with closing(CheckpointFile(str(Path(root) / CHECKPOINT_FILE))) as checkpoint:
         checkpoint.load()
@@ -77,9 +77,9 @@ def _lower_checkpoint(log: ReadableLog, root: str, offset: int) -> None:
 
 
 def _newest_record(log: ReadableLog, offset: int) -> tuple[int, int]:
-    """Return the greatest store time (ms) of the last segment with records, and the last's start.
+    """Return the last segment's greatest store time (ms), and the start of its last record.
 
-    Records before an offset count; (0, 0) where there is none.
+    The last segment with records before an offset counts; (0, 0) if there is none.
     """
     for segment in reversed([s for s in log.segments if s.from_offset < offset]):
         stop = min(offset, segment.from_offset + log.segments.file_size)

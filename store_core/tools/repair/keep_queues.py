@@ -1,4 +1,4 @@
-"""Keep queues of which nothing is left in the log: their end is written nowhere else."""
+"""Keep queues without records in the log: their end is recorded nowhere else."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 class _End(NamedTuple):
-    """The last file with units of a queue, and where in it they end."""
+    """The last file of a queue that has units, and the position at which they end."""
 
     segment: Segment
     position: int
 
 
 def keep_queues_without_records(view: StoreSnapshot, new_root: Path) -> int:
-    """Copy the last file of every queue whose records have all expired below another root.
+    """Copy the last file of each queue whose records have all expired; return how many.
 
-    Such a queue cannot be made from the log: made anew by the next message it would begin at
-    queue offset 0, and consumers would wait at their old offsets. Units after the proved ones
-    become zeros. Queues that are below ``new_root`` already, and damaged ones, are left.
+    Such a queue cannot be rebuilt from the log: the next message would recreate it from queue
+    offset 0, and consumers would wait at their old offsets. Units after the proved ones become
+    zeros. Queues that are below ``new_root`` already, and damaged ones, are skipped.
     """
     kept = 0
     simple = {key: _simple_end for key in view.queue_paths}
@@ -100,12 +100,12 @@ def _copy(end: _End, target: Path, new_root: Path) -> None:
 
 
 def set_queue_file_times(view: StoreSnapshot, new_root: Path) -> None:
-    """Give each queue file below a root the store time of its last unit's record.
+    """Set the modification time of each queue file to the store time of its last unit's record.
 
-    Source: ``MappedFileQueue.getMappedFileByTime`` (release 4.9.7) takes the first file that was
-    modified at or after the time asked for; a broker that dispatches as it goes leaves such times.
-    They are rounded up to a whole second, as no message of the file may be newer.
-    Files whose last record has expired keep theirs.
+    Source: ``MappedFileQueue.getMappedFileByTime`` (release 4.9.7) returns the first file modified
+    at or after a given time; a broker that dispatches continuously leaves such times. They are
+    rounded up to a whole second, as no message of the file may be newer. Files whose last record
+    has expired keep their time.
     """
     directory = StoreDirectory(str(new_root))
     for (topic, queue_id), path in list_consume_queues(directory).queues.items():
@@ -123,10 +123,10 @@ def set_queue_file_times(view: StoreSnapshot, new_root: Path) -> None:
 
 
 def _time_of(view: StoreSnapshot, queue: ConsumeQueue, queue_offset: int) -> int:
-    """Return the store time of a unit's record, not far before those of the two units before it.
+    """Return the store time (ms) of a unit's record; 0 if the record is not in the log.
 
-    No checksum covers it, and a file that seems older than it is would be passed over. 0 where the
-    record is not in the log.
+    No checksum covers it, so a time far before those of the two units before it is corrected: a
+    file that seems too old would be skipped.
     """
     first = max(queue_offset - 2, queue.first_unit_offset())
     places = queue.read_units(first, queue_offset + 1)["commit_log_offset"].tolist()

@@ -1,4 +1,4 @@
-"""Make all queues of a store anew from its commit log."""
+"""Rebuild all queues of a store from its commit log."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from store_core.queue.dispatch_request import FilterBitmapsOf
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
-_HELD_ROWS = 1 << 20  # 60 MB of columns; so each queue is written to once in a million records
+_HELD_ROWS = 1 << 20  # 60 MB of columns; each queue is written to once per million records
 
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """What the commit log does not say about its queues.
+    """Properties of the queues that do not follow from the commit log.
 
     Attributes
     ----------
     batch_topics
-        Topics with batch consume queues; None: those with ``queue.type=BatchCQ`` in
+        Topics with batch consume queues; if None, those with ``queue.type=BatchCQ`` in
         ``topics.json`` and those that have such queues in the source.
     consume_queue_ext
-        Write extensions (``enableConsumeQueueExt``); None: if the source has any.
+        Whether to write extensions (``enableConsumeQueueExt``); if None, if the source has any.
     filter_bitmaps
-        Gives the filter bitmaps of records for their extension units; None: no bitmaps. A reader
-        takes a message without a bitmap for one that may match, so none is always right.
+        Returns the filter bitmaps of records for their extension units; if None, they have none.
+        Readers treat a message without a bitmap as a possible match, so None is always safe.
     warn
-        Told of queues that can have no directory.
+        Called with a message about queues that can have no directory.
     """
 
     batch_topics: frozenset[str] | None = None
@@ -53,12 +53,12 @@ class RebuildOptions:
 
 
 class RebuildResult(NamedTuple):
-    """What a rebuild did.
+    """Result of a rebuild.
 
     Attributes
     ----------
     earlier
-        Records that queues had before they began at 0 again, later in the log: they are in none.
+        Records of each queue from before it began at 0 again; they are in no new queue.
     """
 
     records: int
@@ -82,8 +82,8 @@ def rebuild_consume_queues(
 ) -> RebuildResult:
     """Read the log of a store and write all its queues below another directory.
 
-    The source is only read. Sizes of files are those of ``view.config``, else those of the
-    source's own queues, else RocketMQ's defaults.
+    The source is only read. File sizes are those of ``view.config``, else those of the source's own
+    queues, else RocketMQ's defaults.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def rebuild_consume_queues(
     Raises
     ------
     StoreFormatError
-        There are queues below ``target_root``.
+        There are queues below ``target_root`` already.
     StoreWriteError
         A file cannot be created or written; what was written is incomplete.
     """
@@ -133,7 +133,7 @@ def rebuild_consume_queues(
 
 
 class _Rebuild:
-    """The queues below the target, which are made with the first rows of each."""
+    """The queues below the target; each is created with its first rows."""
 
     def __init__(self, view: StoreSnapshot, root: Path, options: RebuildOptions) -> None:
         sizes = queue_file_sizes(view.directory, view.config)
@@ -167,7 +167,7 @@ class _Rebuild:
         return self._queues.filter_bitmaps
 
     def pass_gap(self) -> None:
-        """Take note that records after this may be the first of their queues that are left."""
+        """Note that from here on, queues may have lost their first records."""
         self._from_zero = False
 
     def write(self, requests: DispatchRequests) -> None:
@@ -180,7 +180,7 @@ class _Rebuild:
         queue = self._queues.find_simple(*key)
         if queue is None:
             return
-        if appended.units > appended.moved:  # what came before stands where these want it
+        if appended.units > appended.moved:  # these confirm the places before them
             self._moved_from.pop(key, None)
         if appended.moved:
             self._moved_from.setdefault(key, queue.max_offset - appended.moved)
@@ -188,7 +188,7 @@ class _Rebuild:
                 self._may_live_again.add(key)
 
     def _of_last_life(self, key: tuple[str, int], rows: DispatchRequests) -> DispatchRequests:
-        """Return the rows since a topic was made once more; what its queue had before is gone."""
+        """Return the rows since a topic was recreated; drop what its queue had before."""
         begin = begin_of_life(rows.queue_offset)
         if begin is None or self._queues.is_batch_topic(key[0]):
             return rows
@@ -206,7 +206,7 @@ class _Rebuild:
 
     def result(self, records: int, gaps: tuple[Gap, ...]) -> RebuildResult:
         queues = self._queues
-        if not gaps:  # a last one alone is belied by those before it: none is missing between
+        if not gaps:  # a last record alone is belied by those before it: no gap explains it
             for key in [key for key in self._moved_from if self._is_last_alone(key)]:
                 del self._moved_from[key]
         return RebuildResult(

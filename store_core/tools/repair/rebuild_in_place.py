@@ -1,8 +1,8 @@
-"""Make the index or the queues of a store anew, in the store itself.
+"""Rebuild the index or the queues of a store, in the store itself.
 
-The new files are written beside the old ones, in ``_rebuild`` below the root, and flushed; then the
-directories change places. RocketMQ does not look at ``_rebuild``; the next rebuild removes what a
-killed one left.
+The new files are written to ``_rebuild`` below the root and flushed; then the new directories
+replace the old ones. RocketMQ ignores ``_rebuild``; the next rebuild removes what a killed one
+left.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _UNFINISHED = "index.rebuilding"
 
 
 class RebuiltQueues(NamedTuple):
-    """What a rebuild of the queues did."""
+    """Result of a rebuild of the queues."""
 
     result: RebuildResult
     kept: int
@@ -81,7 +81,7 @@ def rebuild_index_in_place(
     progress: Progress | None = None,
     warn: Callable[[str], None] = logger.warning,
 ) -> RebuiltIndex:
-    """Build the index of a store anew from its log; a kill leaves the old or the new one whole.
+    """Rebuild the index of a store from its log; a kill leaves either the old or the new one.
 
     The checkpoint's ``indexMsgTimestamp`` is set to the end of the newest full file, unless the
     log has gaps.
@@ -89,12 +89,12 @@ def rebuild_index_in_place(
     Parameters
     ----------
     clock
-        Returns the time in ms; it names the files.
+        Returns the time in ms, from which the files get their names.
     progress
-        Called with the bytes of the log that are done, and all of them.
+        Called with the bytes of the log done and their total.
     warn
-        Told of what is left to be deleted; likewise in `rebuild_queues_in_place`, and of queues
-        that can have no directory.
+        Called with a message about files left to delete; in `rebuild_queues_in_place` also about
+        queues that can have no directory.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def rebuild_index_in_place(
     StoreKindError
         Its queues are in a database; likewise in `rebuild_queues_in_place`.
     StoreConfigError
-        The sizes of the index files are not known.
+        The sizes of the index files are unknown, or the store is not on this machine.
     StoreWriteError
         A file cannot be written; the old index is in place.
     """
@@ -125,17 +125,17 @@ def rebuild_queues_in_place(
     progress: Progress | None = None,
     warn: Callable[[str], None] = logger.warning,
 ) -> RebuiltQueues:
-    """Build all queues of a store anew from its log; a kill leaves old or new ones.
+    """Rebuild all queues of a store from its log; a kill leaves old or new ones.
 
-    With extension units the old ones are taken away first and the new ones come last: a kill in
-    between leaves queues without them, of which every filter lets all messages pass.
+    Old extension units are moved away first, and new ones put in place after their queues: a kill
+    in between leaves queues without them, and filters let all of their messages pass.
 
     Raises
     ------
     StoreLockedError
         A broker or another process has the store open.
     StoreFormatError
-        Messages would be lost to consumers, or move, and that was not accepted.
+        Consumers would lose messages, or messages would move, and that was not accepted.
     StoreWriteError
         A file cannot be written; the old queues are in place.
     """
@@ -162,7 +162,7 @@ def plan_queues(
 ) -> RebuiltQueues:
     """Return what `rebuild_queues_in_place` would do if all were accepted; changes nothing.
 
-    The queues are built in a directory for temporary files, which needs as much room as they do.
+    The queues are built in a temporary directory, which needs as much space as they do.
 
     Raises
     ------
@@ -181,7 +181,7 @@ def plan_queues(
 
 
 def loss_text(losses: Mapping[tuple[str, int], QueueLoss]) -> str:
-    """Return in words what queues made anew take from consumers, queue by queue."""
+    """Return in words what consumers lose through a rebuild, queue by queue."""
     told = []
     for (topic, queue_id), loss in islice(losses.items(), _QUEUES_TOLD):
         counts = [f"{count} {word}" for count, word in zip(loss, _LOSS_WORDS) if count]
@@ -193,7 +193,7 @@ def loss_text(losses: Mapping[tuple[str, int], QueueLoss]) -> str:
 def _require_accepted(
     losses: Mapping[tuple[str, int], QueueLoss], root: str, *, moved: bool, lost: bool
 ) -> None:
-    """Raise where queues would take something from consumers that nobody agreed to."""
+    """Raise if messages would be lost or moved and the caller did not accept that."""
     gone = sum(loss.lost + loss.earlier for loss in losses.values())
     away = sum(loss.moved for loss in losses.values())
     wanted = []
@@ -225,7 +225,7 @@ class _Work:
         self.left_ext = (self._old / CONSUME_QUEUE_EXT_DIR).is_dir()
 
     def prepare(self) -> None:
-        """Undo what a killed rebuild had begun, and make the directories."""
+        """Undo a killed rebuild, and create the directories."""
         self._restore()
         remove_tree(str(self._path))
         self.new.mkdir(parents=True)
@@ -233,7 +233,7 @@ class _Work:
         flush_directory(str(self.root))
 
     def clean(self) -> None:
-        """Remove the directory; what stood in no other place is brought back first."""
+        """Remove the directory, after restoring old directories that were not replaced."""
         self._restore()
         try:
             remove_tree(str(self._path))
@@ -245,7 +245,7 @@ class _Work:
             restore(str(self.root / name), str(self._old / name))
 
     def put(self, name: str) -> None:
-        """Put a new directory in place; where there is none the old one goes."""
+        """Put a new directory in place; if there is none, only move the old one away."""
         target, aside = str(self.root / name), str(self._old / name)
         if (self.new / name).is_dir():
             put_in_place(str(self.new / name), target, aside)
@@ -253,7 +253,7 @@ class _Work:
             take_away(target, aside)
 
     def set_aside(self, name: str) -> None:
-        """Take an old directory away."""
+        """Move an old directory away."""
         take_away(str(self.root / name), str(self._old / name))
 
 
@@ -261,7 +261,7 @@ class _Work:
 def _opened(
     root: str, config: MessageStoreConfig, warn: Callable[[str], None]
 ) -> Iterator[tuple[StoreSnapshot, _Work]]:
-    """Open a store that nobody else has open, and lock it; in the end remove what was left."""
+    """Open and lock a store that no other process has open; remove ``_rebuild`` at the end."""
     directory = StoreDirectory(root)
     if not directory.is_local:
         raise StoreConfigError(f"{directory.uri}: only a store on this machine can be changed")
@@ -281,14 +281,14 @@ def _opened(
                 try:
                     work.prepare()
                     yield view, work
-                except (Exception, KeyboardInterrupt):  # what is half made is of use to nobody
+                except (Exception, KeyboardInterrupt):  # half-built files are useless
                     work.clean()
                     raise
                 work.clean()
 
 
 def _require_log_end(view: StoreSnapshot) -> None:
-    """Raise where the log has lost its end: what is made of it would no longer show that."""
+    """Raise if the log has lost its end: rebuilt files would no longer show that."""
     if view.lost_end is not None:
         raise lost_end_error(view.log, view.lost_end)
 
@@ -325,16 +325,16 @@ def _set_index_timestamp(view: StoreSnapshot, timestamp_ms: int) -> None:
 
 
 class RebuiltIndex(NamedTuple):
-    """What a rebuild wrote, and what it could not read."""
+    """Result of a rebuild of the index."""
 
     files: tuple[str, ...]
     """Names of the index files, oldest first."""
     records: int
     entries: int
     gaps: tuple[Gap, ...]
-    """Damage in the log: records in there are not indexed."""
+    """Damaged parts of the log, whose records are not indexed."""
     flushed_end_timestamp: int
-    """End time of the newest full file, for the checkpoint (``indexMsgTimestamp``); 0: none."""
+    """End time (ms) of the newest full file, for ``indexMsgTimestamp``; 0 if there is none."""
 
 
 def rebuild_index(
@@ -345,11 +345,11 @@ def rebuild_index(
     clock: Callable[[], int],
     progress: Callable[[int, int], None] | None = None,
 ) -> RebuiltIndex:
-    """Write the whole index of a log below a store root; all of it, on disk, or nothing.
+    """Write and flush the whole index of a log below a store root, or nothing.
 
     The files are those of a RocketMQ that dispatched the log from its first record without a stop;
-    their names come from the clock. The files appear together: RocketMQ and readers trust what
-    they find in ``index``, so half of one must never stand there.
+    their names come from the clock. They all appear in one step, because RocketMQ and readers trust
+    the files in ``index``: there must never be half an index.
 
     Parameters
     ----------
@@ -358,8 +358,7 @@ def rebuild_index(
     clock
         Returns the time in ms.
     progress
-        Called with the bytes of the log that are done, and all of them: now and then, and at the
-        end.
+        Called with the bytes of the log done and their total: after every batch, and at the end.
 
     Raises
     ------
@@ -382,7 +381,7 @@ def rebuild_index(
 def _write_entries(
     view: StoreSnapshot, writer: IndexWriter, progress: Callable[[int, int], None] | None
 ) -> tuple[int, int, tuple[Gap, ...]]:
-    """Write the entries of all records; return how many records and entries, and the damage."""
+    """Write the entries of all records; return the numbers of records and entries, and damage."""
     config = with_tag_index(view.config, view.directory, view.log)
     records = entry_count = 0
     gaps = []
@@ -406,7 +405,7 @@ def _write_entries(
 
 
 def _unfinished_directory(target_root: Path) -> Path:
-    """Make the empty directory that the files are written to, if they may come at all."""
+    """Create the empty directory to write the files to; raise if there are index files already."""
     target = target_root / INDEX_DIR
     if target.is_dir() and any(target.iterdir()):
         raise StoreFormatError("there are files already; move them away first", str(target))
@@ -418,7 +417,7 @@ def _unfinished_directory(target_root: Path) -> Path:
 
 
 def _put_in_place(unfinished: Path, target_root: Path) -> Path:
-    """Rename the finished directory to ``index``, on the disk too."""
+    """Rename the finished directory to ``index``, and flush the rename."""
     target = target_root / INDEX_DIR
     with suppress(FileNotFoundError):
         target.rmdir()

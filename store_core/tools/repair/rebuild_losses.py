@@ -1,4 +1,4 @@
-"""What queues made anew would take from consumers: told by the units of the old ones."""
+"""Messages that consumers would lose through rebuilt queues, by comparison with the old ones."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 
 
 class QueueLoss(NamedTuple):
-    """What a queue that was made anew takes from its consumers.
+    """Counts of messages that consumers of a rebuilt queue lose, or find moved.
 
     Attributes
     ----------
     earlier
-        Messages that its queue had before it began at 0 again: the topic was deleted, and made
-        once more, or the queue was lost.
+        Messages from before the queue began at 0 again: the topic was deleted and recreated, or the
+        queue was lost.
     """
 
     lost: int = 0
@@ -51,7 +51,7 @@ class QueueLoss(NamedTuple):
 def rebuild_losses(
     view: StoreSnapshot, new_root: Path, result: RebuildResult
 ) -> dict[QueueKey, QueueLoss]:
-    """Compare new queues with the old ones; return those that take something from consumers."""
+    """Compare new queues with the old ones; return those that lose or move messages."""
     comparison = _Comparison(view, StoreDirectory(str(new_root)))
     keys = {*view.queue_paths, *view.batch_queue_paths, *result.moved_from, *result.earlier}
     found = {}
@@ -62,7 +62,7 @@ def rebuild_losses(
 
 
 class _Comparison:
-    """The old queues of a store, and the new ones."""
+    """Compares the old queues of a store with the new ones."""
 
     def __init__(self, view: StoreSnapshot, directory: StoreDirectory) -> None:
         self._view, self._directory = view, directory
@@ -103,10 +103,10 @@ class _Comparison:
         return self._count_lost(key, units, units["base_queue_offset"].astype(np.int64))
 
     def _count_lost(self, key: QueueKey, units: Units, numbers: Int64s) -> int:
-        """Return of how many units the new queue does not have the record anywhere.
+        """Return how many units have a record that is nowhere in the new queue.
 
-        A record that says to be of another queue is of that one if it has its place there, at its
-        queue offset: then the unit was garbage.
+        If a record names another queue and has its unit there, at its queue offset, it belongs to
+        that queue: the unit in this one was garbage.
         """
         start, size = units["commit_log_offset"], units["message_size"]
         good = (size > 0) & (start >= max(self._view.min_phy_offset, 0))
@@ -123,7 +123,7 @@ class _Comparison:
     def _named(
         self, start: Int64s, size: Int64s, numbers: Int64s
     ) -> Iterator[tuple[int, QueueKey]]:
-        """Yield (row, queue) of the records with a place (ascending), size and queue offset."""
+        """Yield (row, queue) of records with the given place (ascending), size and queue offset."""
         log, end, at = self._view.log, self._view.end_offset, 0
         while at < len(start):
             segment, first = log.segments.find(int(start[at])), at
@@ -142,7 +142,7 @@ class _Comparison:
                 yield first + row, (os.fsdecode(topic), int(frames.column("queue_id")[row]))
 
     def _is_placed(self, key: QueueKey, number: int, start: int) -> bool:
-        """Return whether a queue that was there before has a record at its queue offset now."""
+        """Return whether a queue that existed before now has a record at its queue offset."""
         if key in self._view.queue_paths and key in self._new:
             units = self._new[key].read_units(number, number + 1)
             return len(units) == 1 and int(units["commit_log_offset"][0]) == start
@@ -156,7 +156,7 @@ class _Comparison:
 
 
 def _moved(old: StoredUnits, new: StoredUnits, start: int) -> int:
-    """Return how many units from one on stand where consumers do not know them from."""
+    """Return how many units from ``start`` on are not at the offset that consumers know."""
     begin, end, stop = old.first_unit_offset(), old.end_of_units(), new.end_of_units()
     moved = max(min(begin, stop) - start, 0) + max(stop - max(end, start), 0)
     for at in range(max(start, begin), min(end, stop), _BLOCK_UNITS):
@@ -166,7 +166,7 @@ def _moved(old: StoredUnits, new: StoredUnits, start: int) -> int:
 
 
 def _differ(units: Units, new: StoredUnits | None, at: int) -> Bools:
-    """Return which units, of queue offsets from ``at`` on, a new queue has not in their place."""
+    """Return which units, of queue offsets from ``at`` on, a new queue does not have there."""
     differs = np.ones(len(units), bool)
     if new is None:
         return differs
@@ -180,7 +180,7 @@ def _differ(units: Units, new: StoredUnits | None, at: int) -> Bools:
 
 
 def _has(queue: StoredUnits, starts: Int64s) -> Bools:
-    """Return which records, given where they start (ascending), a queue in log order has."""
+    """Return which records, given by their starts (ascending), a queue in log order has."""
     end = queue.end_of_units()
     first = queue.correct_min_offset(int(starts[0]), end)
     stop = queue.correct_min_offset(int(starts[-1]) + 1, end)

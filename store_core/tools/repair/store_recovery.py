@@ -1,4 +1,4 @@
-"""Recover a whole store that nobody has open, or say what that would do."""
+"""Recover a whole store that no process has open, or report what that would do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _LOST = (Severity.DAMAGE, Severity.REPAIRABLE)
 
 @dataclass(frozen=True)
 class RecoveryResult:
-    """What recovery did to a store, or would do."""
+    """Changes that recovery made to a store, or would make."""
 
     log: LogRecovery
     index_dropped: tuple[str, ...] = ()
@@ -70,25 +70,25 @@ def recover_store(
     progress: Progress | None = None,
     cut: bool = False,
 ) -> RecoveryResult:
-    """Recover a store that nobody has open, and leave it as a clean stop would.
+    """Recover a store that no process has open, and leave it as after a clean stop.
 
-    Takes the lock, cuts log and queues where the log ends, gives queues and index what they lack,
-    flushes everything, writes the checkpoint, removes ``abort``. A broker can open it then, as
-    after a stop of its own.
+    Takes the lock, cuts log and queues where the log ends, adds missing units and index entries,
+    flushes everything, writes the checkpoint, removes ``abort``. A broker can then open the store
+    as after its own stop.
 
     Parameters
     ----------
     clock
         Returns ms since the epoch.
     progress
-        Called with the bytes of the log done and all of them.
+        Called with the bytes of the log done and their total.
 
     Raises
     ------
     StoreLockedError
-        Somebody has it open.
+        Another process has it open.
     LogDamageError
-        A damaged record lies before readable ones, and ``cut`` is not given.
+        There is a damaged record before readable ones, and ``cut`` is False.
     StoreFormatError, StoreConfigError
         Files and configuration do not fit; a broker would not start either.
     StoreReadError, StoreWriteError
@@ -139,9 +139,9 @@ def plan_recovery(root: str, config: MessageStoreConfig) -> RecoveryResult:
             found = replace(found, reason=_UNCOMMITTED, records_behind=0, loss=loss)
         index = IndexDispatcher(root, config, options.clock)
         files = index.plan(parts.recovered(log.min_offset, found.log_end))
-        # After a crash it compares what it reads, and mends some.
+        # After a crash, recovery itself compares the queues that it reads, and repairs some.
         not_mended = queues_not_of_log(queues, log, found.log_end) if last_exit_ok else ()
-        end = min(found.log_end, queues.dispatch_from)  # what lies after would be dispatched
+        end = min(found.log_end, queues.dispatch_from)  # recovery would dispatch the rest
         not_mended += _lost_queues(queues, log, found, end)
     unmended = unrepaired_findings(root, config, found, files.dropped if files is not None else ())
     return _result(found, files, not_mended, unmended)
@@ -162,21 +162,21 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
 def _lost_queues(
     queues: ConsumeQueueStore, log: ReadableLog, found: LogRecovery, end: int
 ) -> tuple[QueueKey, ...]:
-    """Return the queues that lack their last records; after a crash recovery gives them those."""
+    """Return the queues that lack their last records; none after a crash, as recovery adds them."""
     if not found.last_exit_ok:
         return ()
     return lost_queues(queues, log, (found.start_offset, end))
 
 
 def _write_checkpoint(parts: StoreFiles, now_ms: int) -> None:
-    """Say that everything is flushed; a clean store's file keeps what it says, if that can be."""
+    """Record that everything is flushed; a clean store's times stay, if they are possible."""
     file, found = parts.checkpoint, parts.recovery
     if parts.index_files is not None:
         file.index_msg_timestamp = parts.index.flushed_end_timestamp
     if found.last_start >= 0:
         last = found.last_timestamp
         if not 0 <= file.index_msg_timestamp <= last:
-            file.index_msg_timestamp = 0  # no file is known to be flushed: the next crash proves it
+            file.index_msg_timestamp = 0  # no file counts as flushed: the next recovery proves them
         if not found.last_exit_ok or not 0 <= file.physic_msg_timestamp <= last:
             file.physic_msg_timestamp = last
         if not found.last_exit_ok or not 0 <= file.logics_msg_timestamp <= last:
@@ -207,7 +207,7 @@ def _result(
 
 @dataclass(frozen=True)
 class UnrepairedFile:
-    """A file that is not as it has to be, what is wrong, and what to do."""
+    """A file that is still damaged, what is wrong with it, and what to do."""
 
     path: str
     found: str
@@ -217,7 +217,7 @@ class UnrepairedFile:
 def unrepaired_findings(
     root: str, config: MessageStoreConfig, found: LogRecovery, dropped: Collection[str] = ()
 ) -> tuple[UnrepairedFile, ...]:
-    """Return what ``check`` will say of files that need not be read for it."""
+    """Return the problems ``check`` will report that show without reading whole files."""
     findings = Findings()
     with StoreSnapshot(root, config, found.log_end) as view:
         check_files(view, findings)
@@ -235,7 +235,7 @@ def unrepaired_findings(
 
 
 def _check_index_headers(view: StoreSnapshot, findings: Findings, dropped: Collection[str]) -> None:
-    """Note files whose first or last entry is not the one that the header names."""
+    """Report files whose first or last entry is not the one that the header names."""
     for path, _ in view.index.files:
         if view.index.sizes is None or path.rpartition("/")[2] in dropped:
             continue
