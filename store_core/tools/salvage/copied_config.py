@@ -1,4 +1,4 @@
-"""The broker's files below ``config``: copied; queue offsets in them follow the messages.
+"""Copies the broker's files in ``config``, and adjusts queue offsets in them to moved messages.
 
 Source: RocketMQ ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``ScheduleMessageService``
 (release 5.3.3).
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 _TOPICS, _GROUPS = "topics.json", "subscriptionGroup.json"
 _DATABASES = {_TOPICS: TOPICS, "consumerOffset.json": CONSUMER_OFFSETS}
-# A broker enqueues timer messages from the offset in here on: those before it are in the timer log,
-# which the new store has not, and would never be delivered.
+# A broker enqueues timer messages from the offset in this file on. Earlier ones are in the timer
+# log, which the new store does not have, so they would never be delivered.
 _OF_THE_TIMER = (TIMER_CHECKPOINT_FILE, "timermetrics")
 _BACKUP = ".bak"
-_MOST_QUEUES = 1024  # of a topic that has to be made up: a damaged queue id is no number of queues
+_MOST_QUEUES = 1024  # of a topic missing from the list; a larger queue id counts as damaged
 
 
 class ConfigFiles:
-    """Copies the configuration of a store beside another log."""
+    """Copies the configuration of a store to a salvaged one."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ConfigFiles:
         }
 
     def copy(self, now_ms: int, batch_topics: Collection[str]) -> None:
-        """Copy and adjust; make topics up where there is no list of them.
+        """Copy and adjust the files; create a list of topics if there is none.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class ConfigFiles:
         self.notes.append(f"{name} is a RocksDB database, {made}")
 
     def _write_settings(self, now_ms: int) -> None:
-        """Write topics and groups that databases hold; their files are as brokers write them."""
+        """Write files of topics and groups from databases, in the form that brokers write."""
         for name, table in ((_TOPICS, TOPICS), (_GROUPS, GROUPS)):
             content = content_of_databases(self._directory, name, table)
             if content is not None and content[table.field]:
@@ -114,7 +114,7 @@ class ConfigFiles:
                 self._write(f"config/{name}", json.dumps(content, indent="\t").encode())
 
     def _leads_out(self, name: str, path: str) -> bool:
-        """Note a link out of the store: what is there is somebody else's."""
+        """Return whether a path leads out of the store, to files that are not its own; note it."""
         if not self._directory.leaves(path):
             return False
         note = f"{name} leads out of the store, to {os.path.realpath(path)}, and is left out"
@@ -139,7 +139,7 @@ class ConfigFiles:
         put_file(str(path), data)
 
     def _adjust(self, name: str, shift: Callable[[dict[Any, Any]], int]) -> None:
-        """Write a file of queue offsets; one that nobody can read is left out."""
+        """Write a file of adjusted queue offsets; leave out an unreadable one, with a note."""
         data, was_there = self._read(name)
         if data is None:
             if was_there:
@@ -155,7 +155,7 @@ class ConfigFiles:
             self.notes.append(f"config/{name}: {moved} offsets follow the messages that they name")
 
     def _read(self, name: str) -> tuple[dict[Any, Any] | None, bool]:
-        """Return a file's content, or its copy's, as a broker does; and whether one is there."""
+        """Return the content of a file or its ``.bak``, as brokers do; and whether one exists."""
         was_there = False
         if name in _DATABASES:
             content = content_of_databases(self._directory, name, _DATABASES[name])
@@ -211,14 +211,14 @@ class ConfigFiles:
         return moved
 
     def _can_be_loaded(self) -> bool:
-        """Return whether the list of topics that was copied is one: JSON alone makes none."""
+        """Return whether the copied list of topics is valid; being JSON is not enough."""
         try:
             return load_topics(StoreDirectory(str(self._root))) is not None
         except StoreFormatError:
             return False
 
     def _complete_topics(self, now_ms: int, batch_topics: Collection[str]) -> None:
-        """Make a list of topics where the old one is lost, so that a broker serves them."""
+        """Create a list of topics if the old one is lost, so that a broker serves them."""
         data, was_there = self._read(_TOPICS)
         if not self._queues or (data is not None and self._can_be_loaded()):
             return

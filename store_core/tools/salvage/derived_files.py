@@ -1,4 +1,4 @@
-"""Queues and index of a log while it is written, in a thread of their own."""
+"""Builds queues and index of a log while it is written, in a separate thread."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _MOST_WAITING = 2  # batches, of 32 MiB at most
 
 
 class DerivedFiles:
-    """Makes queue units and index entries of new records; what goes wrong is raised later.
+    """Writes queue units and index entries of new records; a later call raises their errors.
 
     Parameters
     ----------
     clock
         Returns ms since the epoch.
     warn
-        Told of queues that can have no directory.
+        Called with a message about queues that can have no directory.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class DerivedFiles:
 
     @property
     def flushed_end_timestamp(self) -> int:
-        """End time (ms) of the newest full index file, when all is flushed; 0: none."""
+        """End time (ms) of the newest full index file, after `finish`; 0 if there is none."""
         return self._index.flushed_end_timestamp if self._index is not None else 0
 
     def new_block(self, size: int) -> npt.NDArray[np.uint8]:
-        """Return a block for the next batch, which no batch that waits is in."""
+        """Return a block for the next batch that no waiting batch uses."""
         return self._blocks.next_block(size)
 
     def dispatch(self, frames: RecordFrames) -> None:
-        """Take records that follow those before; waits where too many are not done yet."""
+        """Submit the next records in log order; waits if too many batches are not done yet."""
         self._waiting.append(self._pool.submit(self._dispatch, frames))
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.popleft().result()
 
     def finish(self) -> None:
-        """Wait for all, and force it to the disk.
+        """Wait for all batches, and flush them to disk.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class DerivedFiles:
             self._index.flush()
 
     def close(self) -> None:
-        """End the thread; what was not begun is dropped."""
+        """Stop the thread; batches not begun are dropped."""
         self._pool.shutdown(cancel_futures=True)
         if self._index is not None:
             self._index.close()
@@ -100,13 +100,13 @@ class DerivedFiles:
 
 
 class RecycledBlocks:
-    """Hands out as many blocks as there are at most in use at a time, then the first again."""
+    """Hands out ``count`` blocks in turn; at most that many may be in use at a time."""
 
     def __init__(self, count: int) -> None:
         self._blocks = [np.empty(0, np.uint8)] * count
 
     def next_block(self, size: int) -> npt.NDArray[np.uint8]:
-        """Return a block of so many bytes, of any content."""
+        """Return a block of ``size`` bytes with arbitrary content."""
         block = self._blocks.pop(0)
         if len(block) < size:
             block = np.empty(size, np.uint8)

@@ -1,4 +1,4 @@
-"""The records of a batch whose properties hold queue offsets: what they take, what they become."""
+"""Gives new queue offsets to records that have some in their properties."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 class InnerRows:
-    """Finds inner batches and records of light queues; knows the topics with batch queues.
+    """Finds inner batches and records of light queues; remembers the topics with batch queues.
 
     Parameters
     ----------
     is_batch_topic
-        Whether the queues of a topic are batch queues; None: it is not known, so they are if an
-        inner batch comes.
+        Returns whether the queues of a topic are batch queues; None if unknown: then an inner batch
+        shows that they are.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class InnerRows:
         marked: list[tuple[int, bytes]],
         topic_of: Callable[[int], str],
     ) -> BatchOfInnerRows:
-        """Return what the records of a batch take."""
+        """Return the marked rows of a batch, and how many queue offsets each of its rows takes."""
         counts = np.ones(len(frames), np.int64)
         found = BatchOfInnerRows(frames, counts)
         old_light: dict[str, list[tuple[int, int]]] = {}
@@ -106,7 +106,7 @@ class InnerRows:
 
 
 class BatchOfInnerRows:
-    """Such rows of one batch."""
+    """Inner batches and records of light queues in one batch; ``counts`` has all of its rows."""
 
     def __init__(self, frames: RecordFrames, counts: Int64s) -> None:
         self.counts = counts
@@ -126,10 +126,10 @@ class BatchOfInnerRows:
     def new_records(
         self, queue_offsets: Int64s, most_bytes: int
     ) -> tuple[dict[int, bytes], dict[int, str]]:
-        """Return the records whose properties change, by row in ascending order.
+        """Return the new bytes of records whose properties change, by row in ascending order.
 
-        And why others cannot be rewritten: new offsets have more digits, and the properties or a
-        segment (``most_bytes``) no room for them.
+        Return also why some cannot be rewritten, by row: new offsets have more digits, and there is
+        no room for them in the properties or in a segment (``most_bytes``).
         """
         changed: dict[int, bytes] = {}
         too_long: dict[int, str] = {}
@@ -151,14 +151,14 @@ class BatchOfInnerRows:
 
 
 def marked_properties(frames: RecordFrames) -> list[tuple[int, bytes]]:
-    """Return the rows whose properties hold the mark, with these."""
+    """Return the rows whose properties contain ``INNER_MARK``, and their properties."""
     raw = gather_binary(frames.data, frames.properties_start, frames.properties_length)
     return [(row, raw[row].as_py()) for row in put_properties.marked_rows(raw).tolist()]
 
 
 # Source: RocketMQ ``BatchConsumeQueue.assignQueueOffset``, ``LmqDispatch`` (release 5.3.3).
 def batch_size(sys_flag: int, properties_raw: bytes) -> int:
-    """Return how many messages an inner batch holds; 0 for any other record."""
+    """Return how many messages an inner batch contains; 0 for any other record."""
     if not sys_flag & INNER_BATCH_FLAG:
         return 0
     text = string_to_properties(properties_raw).get(PROPERTY_INNER_NUM, "")
@@ -167,7 +167,7 @@ def batch_size(sys_flag: int, properties_raw: bytes) -> int:
 
 
 def light_offsets(properties_raw: bytes) -> dict[str, int]:
-    """Return the queue offset that a record has in each light queue that it is put into."""
+    """Return the queue offset that a record has in each of its light queues."""
     properties = string_to_properties(properties_raw)
     names = properties.get(PROPERTY_INNER_MULTI_DISPATCH, "").split(MULTI_SEPARATOR)
     texts = properties.get(PROPERTY_INNER_MULTI_QUEUE_OFFSET, "").split(MULTI_SEPARATOR)
@@ -180,7 +180,7 @@ def light_offsets(properties_raw: bytes) -> dict[str, int]:
 def with_new_offsets(
     properties_raw: bytes, base: int, new_light: Mapping[str, int], *, in_batch_queue: bool
 ) -> bytes:
-    """Return the properties with the offsets of the new store; names that are absent stay so."""
+    """Return the properties with the offsets of the new store; missing properties stay missing."""
     properties = string_to_properties(properties_raw)
     if in_batch_queue and PROPERTY_INNER_BASE in properties:
         properties_raw = set_property(properties_raw, PROPERTY_INNER_BASE, str(base))
@@ -195,12 +195,12 @@ def with_new_offsets(
 
 
 def with_properties(record: bytes, old_bytes: int, properties_raw: bytes) -> bytes:
-    """Return a record with other properties, and the lengths that go with them.
+    """Return a record with other properties, and with its lengths adjusted.
 
     Parameters
     ----------
     record, old_bytes
-        The record, and the bytes of its present properties.
+        The record, and the size of its present properties in bytes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Append the records of one log to another: their bytes stay, their offsets are given anew."""
+"""Append the records of one log to another: their bytes stay, their offsets are reassigned."""
 
 from __future__ import annotations
 
@@ -35,37 +35,39 @@ if TYPE_CHECKING:
 
     Int64s = npt.NDArray[np.int64]
 
-_KEY_BITS = 32  # of a queue id below the code of its topic
+_KEY_BITS = 32  # of the queue id in a key, below the topic's code
 _SLACK_MS = 1000
-_CHECKED_SLACK_MS = 10_000  # `check` reports what leaves both neighbours by more,
-_END_SLACK_MS = 10 * 365 * 86_400_000  # and the first or last record, its only one by more
+_CHECKED_SLACK_MS = 10_000  # `check` reports a time that differs by more from both neighbours,
+_END_SLACK_MS = 10 * 365 * 86_400_000  # and the first or last by more than this from its neighbour
 _NONE = np.empty(0, np.int64)
 _LIMIT_MS = 1 << 61  # differences of clipped times fit into 64 bits
 
 
 class LogCopy:
-    """Takes over records batch by batch, in the order of the log.
+    """Copies records batch by batch, in log order.
 
-    Queue offsets go up by one from record to record: the first of a queue keeps its own (or gets 0,
-    see `NewQueues`), those after lost records close up. Prepared and rolled back messages, which
-    are in no queue, keep theirs. A record that names its prepared message by physical offset names
-    where that is now, if it was taken over. All else stays: hosts, flags, bodies as stored.
+    Queue offsets have no gaps: the first record of a queue keeps its own (or gets 0, see
+    `NewQueues`), and those after lost records close up. Prepared and rolled back messages, which
+    are in no queue, keep theirs. A record that refers to its prepared message by physical offset
+    gets that message's new one, if it was copied. Hosts, flags and bodies stay as stored; queue
+    offsets in properties follow (`InnerRows`), implausible store times are corrected
+    (`StoreTimes`).
 
     Parameters
     ----------
     is_batch_topic
-        Whether the queues of a topic are batch queues; None: it is not known.
+        Returns whether the queues of a topic are batch queues; None if unknown.
     new_block
-        Returns a block of so many bytes for the next batch.
+        Returns a block of the given size in bytes for the next batch.
 
     Attributes
     ----------
     records, record_bytes
-        Taken over; bytes in the new log.
+        Number of records copied, and their bytes in the new log.
     last_record_offset, last_store_timestamp
-        Start of the last one in the new log (-1: none), and its store time (ms).
+        Start of the last record in the new log (-1 if there is none), and its store time (ms).
     rejected, undecodable
-        Not taken over; taken over with a body that is not what its flags say.
+        Records not copied, and records copied with a body that does not match their flags.
     """
 
     def __init__(
@@ -90,36 +92,36 @@ class LogCopy:
 
     @property
     def batch_topics(self) -> frozenset[str]:
-        """Topics that were seen to have batch queues."""
+        """Topics with batch queues, as far as the records have shown."""
         return frozenset(self._inner.batch_topics)
 
     @property
     def light_names(self) -> int:
-        """How often records name light queues where there are none."""
+        """How often records name light queues although the store has none."""
         return self._inner.light_names
 
     def has_batch_queues(self, topic: str) -> bool:
-        """Return whether the queues of a topic are batch queues, as far as was seen."""
+        """Return whether the queues of a topic are batch queues, as far as records have shown."""
         return topic in self._inner.batch_topics
 
     def accepted(self, frames: RecordFrames) -> tuple[RecordFrames, Int64s]:
-        """Return the good ones of some records, and the codes of their topics; keep the rest."""
+        """Return the good records and the codes of their topics; add the others to ``rejected``."""
         codes = self._topics.codes_of(frames)
         bad = rejected_rows(frames, codes, self._appender.max_record_bytes)
         return self._without(frames, codes, bad)
 
     def append(self, frames: RecordFrames, codes: Int64s, next_times: Int64s = _NONE) -> None:
-        """Append records that were accepted.
+        """Append accepted records.
 
         Parameters
         ----------
         next_times
-            Store times of the first records after them that were accepted; empty: there is none.
+            Store times of the first accepted records after them; empty if there are none.
 
         Raises
         ------
         StoreWriteError
-            A segment cannot be made or written.
+            A segment cannot be created or written.
         """
         most_bytes = self._appender.max_record_bytes
         frames, queue_offsets, changed = self._numbered(frames, codes, most_bytes)
@@ -145,7 +147,7 @@ class LogCopy:
     def _without(
         self, frames: RecordFrames, codes: Int64s, rejected: dict[int, FaultyRecord]
     ) -> tuple[RecordFrames, Int64s]:
-        """Return the records, and the codes of their topics, without those that are rejected."""
+        """Return the records and the codes of their topics, without the rejected ones."""
         if not rejected:
             return frames, codes
         self.rejected += rejected.values()
@@ -155,9 +157,9 @@ class LogCopy:
     def _numbered(
         self, frames: RecordFrames, codes: Int64s, most_bytes: int
     ) -> tuple[RecordFrames, Int64s, dict[int, bytes]]:
-        """Return the records that can be taken, their queue offsets, and those that change.
+        """Return the records that can be copied, their queue offsets, and new bytes of some rows.
 
-        A record that cannot hold its new offsets is rejected, and the others are numbered anew.
+        A record without room for its new offsets is rejected, and the others are renumbered.
         """
         marked = marked_properties(frames)
         before, light_names = self.queues.saved() if marked else {}, self._inner.light_names
@@ -176,7 +178,7 @@ class LogCopy:
         return frames, np.empty(0, np.int64), {}
 
     def _number(self, frames: RecordFrames, codes: npt.NDArray[np.int64], counts: Int64s) -> Int64s:
-        """Return the queue offsets of the new store."""
+        """Return the queue offsets in the new store."""
         old = frames.column("queue_offset")
         new = old.copy()
         queued = np.flatnonzero(frames.column("sys_flag") & NOT_QUEUED_BIT == 0)
@@ -193,7 +195,7 @@ class LogCopy:
     def _append(
         self, records: EncodedRecords, queue_offsets: Int64s, store_timestamps: Int64s
     ) -> Int64s:
-        """Append records, over as many segments as it takes; return where they are."""
+        """Append records, to as many segments as they need; return their offsets."""
         done, new = 0, []
         while done < len(records):
             appended = self._appender.append_records(
@@ -221,14 +223,14 @@ class NewRecords:
     Parameters
     ----------
     rewritten
-        Records that have other bytes, by row.
+        New bytes of the records that change, by row.
     new_block
-        Returns a block of so many bytes, which is filled.
+        Returns a block of the given size in bytes, to be filled.
 
     Attributes
     ----------
     block, starts, sizes
-        The new bytes, and where in them each record is.
+        The new bytes, and the start and size of each record in them.
     """
 
     def __init__(
@@ -254,10 +256,10 @@ class NewRecords:
         self._referring: list[int] = np.flatnonzero(ended & (self._prepared > 0)).tolist()
 
     def pieces(self, places: RecordRuns) -> Iterator[Piece]:
-        """Yield all rows in order; what was yielded is in ``places`` when the next is asked for.
+        """Yield all rows in order; the caller adds each piece to ``places`` before the next one.
 
-        The rows of a piece are all with a CRC of the whole record or all without, and refer to
-        prepared messages of earlier pieces only: where these are is known then.
+        In a piece, either all rows have a CRC of the whole record or none has, and rows refer only
+        to prepared messages of earlier pieces, whose new places are known by then.
         """
         has_crc = np.zeros(len(self.sizes), bool)
         has_crc[rows_with_property_crc(self._frames)] = True
@@ -279,7 +281,7 @@ class NewRecords:
         return sorted(set(firsts))
 
     def _refer(self, row: int, places: RecordRuns) -> None:
-        """Let a record name the place that its prepared message has now."""
+        """Make a record refer to the new place of its prepared message."""
         new = places.new_offset(int(self._prepared[row]))
         if new is None:
             return
@@ -303,7 +305,7 @@ class NewRecords:
         ends = position + self.old_sizes
         is_new = np.zeros(len(position), bool)
         is_new[list(rewritten)] = True
-        # Stretches without a hole and without other bytes are copied at once.
+        # Stretches without gaps and without changed records are copied in one piece.
         breaks = (position[1:] != ends[:-1]) | is_new[1:] | is_new[:-1]
         firsts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
         parts = []
@@ -316,7 +318,7 @@ class NewRecords:
 
 
 class FaultyRecord(NamedTuple):
-    """A record whose frame is good, and which is damaged all the same."""
+    """A damaged record whose frame is intact."""
 
     commit_log_offset: int
     size: int
@@ -327,7 +329,7 @@ class FaultyRecord(NamedTuple):
 
 
 class TopicCodes:
-    """Numbers the topics that were seen; names that no broker could have used have -1."""
+    """Assigns a code to each topic; names that no broker could have used get -1."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -359,7 +361,7 @@ class TopicCodes:
 def rejected_rows(
     frames: RecordFrames, topic_codes: npt.NDArray[np.int64], most_bytes: int
 ) -> dict[int, FaultyRecord]:
-    """Return the rows that must not be taken over, with what is known of them."""
+    """Return the rows that must not be copied, with their descriptions."""
     reasons = crc_failures(frames)
     for row in np.flatnonzero(topic_codes < 0).tolist():
         reasons.setdefault(row, "its topic is none that a queue can have")
@@ -371,7 +373,7 @@ def rejected_rows(
 
 
 def faulty_record(frames: RecordFrames, row: int, reason: str) -> FaultyRecord:
-    """Return what is known of a record, and what is wrong with it."""
+    """Return the description of a record and its fault."""
     start = int(frames.topic_start[row])
     topic = frames.data[start : start + int(frames.topic_length[row])].tobytes()
     names = ("commit_log_offset", "total_size", "queue_id", "queue_offset")
@@ -387,7 +389,7 @@ def faulty_record(frames: RecordFrames, row: int, reason: str) -> FaultyRecord:
 
 
 class CorrectedTime(NamedTuple):
-    """A store time (ms) that could not be right, and what it became."""
+    """A store time (ms) that cannot be right, and its replacement."""
 
     commit_log_offset: int
     store_timestamp: int
@@ -395,11 +397,11 @@ class CorrectedTime(NamedTuple):
 
 
 class StoreTimes:
-    """Looks at the store times of all records in the order of the log.
+    """Corrects implausible store times of records, in log order.
 
-    A broker's clock moves on, and may be set back; but it does not leave for a single record and
-    come back at once. Such a record gets the time of the one before it: with its own, a search by
-    time would end at it, and an index file might begin after its end.
+    A broker's clock moves forward and may be set back, but it does not jump for a single record.
+    Such a record gets the time of the one before it: with its own, a search by time would end at
+    it, and an index file might begin after its end.
     """
 
     def __init__(self) -> None:
@@ -409,22 +411,22 @@ class StoreTimes:
     def plausible(
         self, store_timestamps: Int64s, commit_log_offsets: Int64s, next_times: Int64s = _NONE
     ) -> Int64s:
-        """Return the times of the next records.
+        """Return the times of the next records, corrected.
 
         Parameters
         ----------
         store_timestamps, commit_log_offsets
             Of the records of this call, at least one.
         next_times
-            Store times of the first records after them, which may be odd too; empty: there is none.
+            Store times of the first records after them, which may be odd too; empty if none follow.
         """
         times = np.concatenate([store_timestamps, next_times])
         first = self._last
-        if first is None:  # of the first of all those behind it tell
+        if first is None:  # the very first is judged by later ones
             is_later = len(times) > 2 and times[0] > times[2]  # noqa: PLR2004
             first = int(times[2] if is_later else times[min(1, len(times) - 1)])
         corrected = np.zeros(len(times), bool)
-        # Of two odd times in a row the second shows when the first is corrected.
+        # The second of two odd times in a row shows only when the first is corrected.
         while len(rows := np.flatnonzero(~corrected & self._odd(times, not len(next_times)))):
             corrected[rows] = True
             for row in np.flatnonzero(corrected).tolist():
@@ -442,19 +444,19 @@ class StoreTimes:
         before = np.concatenate([times[:1] if self._last is None else [self._last], times[:-1]])
         after = np.concatenate([times[1:], times[-1:]])
         if is_begin and len(times) > 2 and times[0] > times[2]:  # noqa: PLR2004
-            before[0] = times[2]  # of the first of all its followers tell, where it is later
+            before[0] = times[2]  # the very first, if later, is judged by its followers
         goes_on = after >= before - _SLACK_MS
         outside = (times < before - _SLACK_MS) | (times > np.maximum(before, after) + _SLACK_MS)
         low, high = np.minimum(before, after), np.maximum(before, after)
         away = np.maximum(low - times, times - high) > _CHECKED_SLACK_MS + (high - low)
         wrong: npt.NDArray[np.bool_] = (goes_on & outside) | away
-        # Where one leaps and the next falls behind it, one of both is odd, not both.
+        # If one leaps and the next falls back, only one of the two is odd.
         leaps, falls = times > high + _SLACK_MS, times < before - _SLACK_MS
         wrong[:-1] &= ~(leaps[:-1] & (wrong & falls)[1:])
         if is_begin and len(times) > 1 and not wrong[:2].any():
             wrong[0] = abs(int(times[0]) - int(times[1])) > _END_SLACK_MS
         if not is_end:
-            wrong[-1] = False  # it has no neighbour here
+            wrong[-1] = False  # its next neighbour is unknown here
         elif not wrong[-2:].any():
             wrong[-1] = abs(int(times[-1]) - int(before[-1])) > _END_SLACK_MS
         return wrong

@@ -1,4 +1,4 @@
-"""Where records and queue offsets of the old store are in the new one."""
+"""Maps places of records and queue offsets of the old store to those of the new one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class RecordRuns:
         self.runs: list[OffsetRun] = []
 
     def add(self, old: Int64s, old_sizes: Int64s, new: Int64s, new_sizes: Int64s) -> None:
-        """Note where records went that lie one after the other in the new store."""
+        """Note the new places of records, which are in the order of the new store."""
         if len(old) == 0:
             return
         same = (np.diff(old) == old_sizes[:-1]) & (np.diff(new) == np.diff(old))
-        # A record of another size ends its run, as what follows is shifted.
+        # A record that changes its size ends its run, as the next one is shifted.
         firsts = np.flatnonzero(np.concatenate([[True], ~same]))
         lasts = np.concatenate([firsts[1:], [len(old)]]) - 1
         ends = old[lasts] + np.minimum(old_sizes, new_sizes)[lasts]
@@ -43,7 +43,7 @@ class RecordRuns:
             self._add_run(OffsetRun(*run))
 
     def new_offset(self, old_offset: int) -> int | None:
-        """Return where a byte of the old log lies now; None when it was not taken over."""
+        """Return the new offset of a byte of the old log; None if it was not copied."""
         at = bisect_right(self.runs, (old_offset, 2**63, 0)) - 1
         if at < 0:
             return None
@@ -60,12 +60,12 @@ class RecordRuns:
 
 
 class MovedOffsets:
-    """Gives the records of one queue offsets without holes.
+    """Gives the records of one queue offsets without gaps.
 
     Parameters
     ----------
     from_zero
-        The first gets offset 0; else it keeps its own.
+        Whether the first record gets offset 0; otherwise it keeps its own.
     """
 
     def __init__(self, *, from_zero: bool = False) -> None:
@@ -92,14 +92,14 @@ class MovedOffsets:
 
     @property
     def has_moved(self) -> bool:
-        """Whether any offset is another one now."""
+        """Whether any offset has changed."""
         return any(run.old != run.new for run in self.runs)
 
     def new_offset(self, old_offset: int) -> int:
-        """Return from where on what lay at or after an old offset comes now.
+        """Return the new offset at which the messages from an old offset on begin.
 
-        Where a topic was deleted and made again, its offsets began anew: of two records with the
-        same offset the last one counts.
+        If a topic was deleted and recreated, its offsets began again: of two records with the same
+        offset, the last one counts.
         """
         for run in reversed(self.runs):
             if run.old <= old_offset < run.old + run.length:
@@ -113,20 +113,20 @@ class MovedOffsets:
             return self.next_offset
         at = self.runs.index(min(behind))
         while at > 0 and self.runs[at - 1] not in believed:
-            at -= 1  # a record with a damaged offset: it may be the one
+            at -= 1  # a record with a damaged offset may be the one sought
         return self.runs[at].new
 
     def lost(self, most: int) -> list[tuple[int, int]]:
-        """Return ranges of old offsets between records that are there: nothing was read there.
+        """Return ranges of old offsets between copied records for which nothing was read.
 
-        Longer ones than ``most`` speak of a damaged offset, not of lost records.
+        Ranges longer than ``most`` are left out: damaged offsets cause them, not lost records.
         """
         runs = self._believed()
         pairs = [(before.old + before.length, after.old) for before, after in zip(runs, runs[1:])]
         return [(start, stop) for start, stop in pairs if 0 < stop - start <= most]
 
     def _believed(self) -> list[OffsetRun]:
-        """Return the runs without those of a damaged offset: what follows goes on before them."""
+        """Return the runs without those of damaged offsets, before which the next run continues."""
         runs = self.runs
         found: list[OffsetRun] = []
         for at, run in enumerate(runs):
@@ -144,11 +144,11 @@ class MovedOffsets:
             self.runs.append(run)
 
     def saved(self) -> tuple[int, OffsetRun | None, int]:
-        """Return what `restore` takes to undo what is assigned from now on."""
+        """Return the state to `restore` in order to undo later assignments."""
         return len(self.runs), self.runs[-1] if self.runs else None, self.next_offset
 
     def restore(self, saved: tuple[int, OffsetRun | None, int]) -> None:
-        """Go back to a state that was saved."""
+        """Go back to a saved state."""
         count, last, self.next_offset = saved
         del self.runs[count:]
         if last is not None:
@@ -161,23 +161,23 @@ class NewQueues(dict[tuple[str, int], MovedOffsets]):
     Attributes
     ----------
     from_zero
-        All queues begin at 0. They must where the log begins at 0: the units before the first one
-        of a queue count as expired only where the log begins after them, and they name offset 0
+        Whether all queues begin at 0. They have to if the log begins at 0: fillers before the first
+        unit of a queue name log offset 0, and count as expired only if the log begins after that
         (``ConsumeQueue.fillPreBlank``, ``correctMinOffset``).
     """
 
     from_zero = True
 
     def at(self, topic: str, queue_id: int) -> MovedOffsets:
-        """Return a queue; it is made at the first call."""
+        """Return a queue, which the first call creates."""
         return self.setdefault((topic, queue_id), MovedOffsets(from_zero=self.from_zero))
 
     def saved(self) -> dict[tuple[str, int], Any]:
-        """Return what `restore` takes to undo what is assigned from now on."""
+        """Return the state to `restore` in order to undo later assignments."""
         return {key: queue.saved() for key, queue in self.items()}
 
     def restore(self, saved: dict[tuple[str, int], Any]) -> None:
-        """Go back to a state that was saved; queues that came later are gone."""
+        """Go back to a saved state, without queues that were added later."""
         for key in self.keys() - saved.keys():
             del self[key]
         for key, state in saved.items():
@@ -185,7 +185,7 @@ class NewQueues(dict[tuple[str, int], MovedOffsets]):
 
 
 def _first_offset(candidates: Int64s) -> int:
-    """Return where a queue begins: at its first record, unless the others belie that one.
+    """Return the first offset of a queue: its first record's, unless the others belie that one.
 
     Lost records only make later candidates larger.
     """

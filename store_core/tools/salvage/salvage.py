@@ -1,4 +1,4 @@
-"""Read everything that is readable in a damaged store, and make a new store of it."""
+"""Read everything that is readable in a damaged store, and write it to a new store."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 _NONE = np.empty(0, np.int64)
 _LOOK_AHEAD = 4
-"""Records whose store times tell whether that of a record before them is odd."""
+"""Number of following records whose store times show whether that of a record is odd."""
 _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -91,14 +91,14 @@ _NOT_TAKEN = {
 
 @dataclass(frozen=True)
 class SalvageOptions:
-    """How a store is salvaged.
+    """Options of a salvage.
 
     Attributes
     ----------
     clock
         Returns ms since the epoch.
     warn
-        Told of light queues that can have no directory.
+        Called with a message about light queues that can have no directory.
     """
 
     clock: Callable[[], int]
@@ -109,26 +109,26 @@ class SalvageOptions:
 def salvage_store(
     source: str, target: str, config: MessageStoreConfig, options: SalvageOptions
 ) -> SalvageReport:
-    """Take every readable record of a store over into a new one; the old one is only read.
+    """Copy every readable record of a store to a new one; the old one is only read.
 
-    Records keep their order and their bytes, but for physical offset and queue offset: see
-    `LogCopy`. Queues and index are made of them, ``config`` is copied (`ConfigFiles`). Until all
-    is on the disk the new store has another name; an error or an interrupt removes it.
+    Records keep their order, and their bytes except for offsets and implausible store times: see
+    `LogCopy`. Queues and index are built from them, ``config`` is copied (`ConfigFiles`). The new
+    store has a temporary name until it is complete on disk; an error or an interrupt removes it.
 
     Parameters
     ----------
     target
-        A local path at which there is nothing, or an empty directory. The report is written
-        beside it: ``TARGET.salvage.json``.
+        A local path that does not exist, or an empty directory. The report is written next to it:
+        ``TARGET.salvage.json``.
 
     Raises
     ------
     StoreConfigError
-        The target is not empty, or one of the two lies inside the other.
+        The target is not local or not empty, or one of the two stores is inside the other.
     StoreNotFoundError, StoreFormatError, StoreReadError
-        The old store has no log that could be read.
+        The old store has no readable log.
     StoreWriteError
-        Something cannot be written; nothing is left of the new store.
+        A file cannot be written; nothing is left of the new store.
     """
     with StoreSnapshot(source, config) as snapshot:
         path = checked_target(snapshot, target)
@@ -228,11 +228,11 @@ class _Salvage:
     def _copy_records(
         self, copy: LogCopy, log: MappedFileQueue, appender: CommitLogAppender
     ) -> list[Gap]:
-        """Take over all records.
+        """Copy all records.
 
-        The new log begins where the old one does, and each of its segments ends where one of the
-        old log did: so after damage offsets differ up to the end of the segment only, unless a
-        whole segment is lost.
+        The new log begins where the old one does, and its segments end where those of the old log
+        do. So after damage, offsets differ only up to the end of the segment, unless a whole
+        segment is lost.
         """
         snapshot, gaps, segment = self._snapshot, [], -1
         begin = max(snapshot.min_phy_offset, 0)
@@ -256,7 +256,7 @@ class _Salvage:
         return gaps
 
     def _write_checkpoint(self, copy: LogCopy, index_msg_timestamp: int) -> None:
-        """Write checkpoint and lock, as a broker leaves them: an empty log is then no lost one."""
+        """Write checkpoint and lock as a broker does, so that an empty log does not look lost."""
         put_file(str(self._root / LOCK_FILE), LOCK_TEXT)
         checkpoint = CheckpointFile(str(self._root / CHECKPOINT_FILE))
         with closing(checkpoint):
@@ -273,7 +273,7 @@ class _Salvage:
         return _queue_keys(self._root) - made
 
     def _kinds(self) -> dict[str, bool]:
-        """Return of topics whether their queues are batch queues."""
+        """Return for each topic whether its queues are batch queues."""
         try:
             kinds = configured_kinds(self._snapshot.directory)
         except StoreFormatError:  # the list of topics is damaged
@@ -321,12 +321,12 @@ def _index_sizes(snapshot: StoreSnapshot) -> tuple[int, int]:
 
 
 class _Accepted(NamedTuple):
-    """Of records that follow each other: the first and the last offset, and those that are good."""
+    """The first and last offset of consecutive records, and the good ones among them."""
 
     first: int
     last: int
     frames: RecordFrames | None
-    """None: none is good."""
+    """None if none is good."""
     topic_codes: Int64s
 
 
@@ -343,12 +343,12 @@ def _accepted(parts: Iterable[RecordFrames | Gap], copy: LogCopy) -> Iterator[_A
 def _with_next_times(
     parts: Iterable[_Accepted | Gap],
 ) -> Iterator[tuple[_Accepted | Gap, Int64s]]:
-    """Yield each part of a log with the store times of the first good records behind it.
+    """Yield each part of a log with the store times of the first good records after it.
 
-    The time of a record that is left out may be what is damaged in it.
+    Times of rejected records are not used: they may be damaged.
     """
     waiting: deque[_Accepted | Gap] = deque()
-    known: deque[Int64s] = deque()  # first times of those that wait and have good records
+    known: deque[Int64s] = deque()  # first times of waiting parts with good records
     for part in parts:
         waiting.append(part)
         if len(times := _first_times(part)):
@@ -360,7 +360,7 @@ def _with_next_times(
 def _with_known_times(
     waiting: deque[_Accepted | Gap], known: deque[Int64s], least: int
 ) -> Iterator[tuple[_Accepted | Gap, Int64s]]:
-    """Take the parts that are followed by at least so many known times."""
+    """Yield the waiting parts that are followed by at least ``least`` known times."""
     while waiting:
         own = int(len(_first_times(waiting[0])) > 0)
         behind = np.concatenate([_NONE, *list(known)[own:]])[:_LOOK_AHEAD]
@@ -387,7 +387,7 @@ def _queue_keys(root: Path) -> set[tuple[str, int]]:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """Give the directory in which the store is made; whatever ends that early removes it."""
+    """Yield the directory to build the store in; it is removed unless renamed by the end."""
     part = path.with_name(path.name + _UNFINISHED_SUFFIX)
     with write_errors(str(part)):
         try:
@@ -399,7 +399,7 @@ def _unfinished(path: Path) -> Iterator[Path]:
 
 
 def report_path(target: str) -> Path:
-    """Return where the report of a salvage into ``target`` lies."""
+    """Return the path of the report of a salvage to ``target``."""
     path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
     return path.with_name(path.name + _REPORT_SUFFIX)
 
@@ -425,7 +425,7 @@ def _put_in_place(part: Path, path: Path) -> None:
 def compacted_messages_notes(
     snapshot: StoreSnapshot, queues: Mapping[tuple[str, int], MovedOffsets]
 ) -> list[str]:
-    """Return for a person what of the compacted logs is not in the new store."""
+    """Return notes for the user about compacted messages that are not in the new store."""
     only: dict[str, int] = {}
     unread = []
     for topic, queue_id in compacted_queues(snapshot.directory):
@@ -450,7 +450,7 @@ def compacted_messages_notes(
 
 
 def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
-    """Return the absolute path of a new store, if one may be made there.
+    """Return the absolute path of a new store, if one can be created there.
 
     Parameters
     ----------
@@ -460,7 +460,7 @@ def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
     Raises
     ------
     StoreConfigError
-        It is no local path, something is there, or one of the two lies inside the other.
+        The path is not local, something is there, or one of the two stores is inside the other.
     """
     directory = StoreDirectory(target)
     if not directory.is_local:

@@ -1,4 +1,4 @@
-"""What a salvage took over, where it went, and what is lost."""
+"""Report of a salvage: the records copied, their new places, and the losses."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class SalvageReport:
     Attributes
     ----------
     records, record_bytes
-        Taken over; bytes in the new log.
+        Number of records copied, and their bytes in the new log.
     undecodable
-        Taken over as they are, though no consumer can decode their bodies.
+        Records copied as they are, although no consumer can decode their bodies.
     """
 
     source: str
@@ -47,17 +47,17 @@ class SalvageReport:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of the old log that could not be taken over."""
+        """Bytes of the old log that could not be copied."""
         return sum(g.bytes_lost for g in self.gaps) + sum(r.size for r in self.rejected)
 
     @property
     def moved_queues(self) -> int:
-        """Queues in which messages have other offsets now."""
+        """Number of queues in which messages have new offsets."""
         return sum(queue.has_moved for queue in self.queues.values())
 
     @property
     def missing_messages(self) -> int:
-        """Queue offsets between messages that are there, or after the last, at which is none."""
+        """Number of queue offsets without a message, between copied messages or after the last."""
         most = self._most_lost
         after = self.lost_end.messages if self.lost_end is not None else 0
         between = (stop - start for q in self.queues.values() for start, stop in q.lost(most))
@@ -65,11 +65,11 @@ class SalvageReport:
 
     @property
     def _most_lost(self) -> int:
-        """As many records as the lost bytes could hold; of a batch each message counts."""
+        """Maximum number of messages in the lost bytes; each message of a batch counts."""
         return self.lost_bytes // INNER_ITEM.size
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it; ends are exclusive."""
+        """Return everything as JSON values; ends are exclusive."""
         return {
             "format": FORMAT,
             "source": self.source,
