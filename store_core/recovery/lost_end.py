@@ -1,20 +1,20 @@
-"""What the rest of a store proves to have followed the end of its log.
+"""Detect lost records after the end of a log from the rest of its store.
 
 A log whose last files were deleted, zeroed or cut reads like any shorter one. The checkpoint, the
-queues and the index were written after it, and still name what is gone:
+queues and the index were written after it, and still refer to the lost records:
 
 ==============  ================================================================================
 after a clean   - the checkpoint confirms a record after the end
 stop            - the checkpoint's times, or that of the last index entry, are later than the last
-                  record: all that was flushed and dispatched is in the log then
+                  record: a log that was not damaged has all that was flushed and dispatched
                 - a queue has a unit of the record that would begin exactly at the end
-after a crash   the checkpoint alone, and of its times only the one up to which the log was forced:
+after a crash   only the checkpoint, and of its times only the one up to which the log was forced:
                 a power cut leaves queues and index that reach further than the log
 ==============  ================================================================================
 
-Units that an old cut left (RocketMQ erases none) prove nothing: the log has grown over the place
-of the cut since, or the checkpoint confirms the record before it as the last, or the bytes that
-were cut still follow, and the checkpoint's times are not later.
+Units that remain from an old cut (RocketMQ erases none) prove nothing: the log has since grown past
+the cut, or the checkpoint confirms the record before it as the last, or the bytes that were cut
+still follow, and the checkpoint's times are not later.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 _BYTES_SINCE_CHECKPOINT = 4 << 30
-"""So much of a log is searched for the record that the checkpoint speaks of. A broker writes its
-checkpoint once a minute, and few write 70 MB/s."""
+"""The record that has the checkpoint's time is searched in this last part of a log. A broker writes
+its checkpoint once a minute, and few write 70 MB/s."""
 
 
 class UnitsAfter(NamedTuple):
@@ -68,14 +68,14 @@ class UnitsAfter(NamedTuple):
 
 
 class LostEnd(NamedTuple):
-    """What followed the end of a log, and is gone.
+    """Evidence that records after the end of a log are lost.
 
     Attributes
     ----------
     end_offset, last_timestamp
-        Where the log ends, and the store time (ms) of the last record that is left; 0: none is.
+        Where the log ends, and the store time (ms) of the last remaining record; 0 if none remains.
     messages
-        How many messages the queues name after it; 0 where no queue names any.
+        Number of messages after the end that queues have units of; 0 if there are none.
     """
 
     end_offset: int
@@ -87,7 +87,7 @@ class LostEnd(NamedTuple):
 
     @property
     def count_text(self) -> str:
-        """How many messages are lost, in words."""
+        """The number of lost messages in words."""
         if not self.messages:
             return "messages"
         return f"{self.messages} message{'s'[: self.messages != 1]}"
@@ -101,21 +101,21 @@ class LostEnd(NamedTuple):
 
 
 class EndWitness(Protocol):
-    """What the rest of a store knows of the end of its log."""
+    """Evidence on the end of a log from the rest of its store."""
 
     checkpoint: StoreCheckpoint
     stopped_cleanly: bool
     knows_forced: bool
 
     def units_after(self, offset: int) -> Iterable[tuple[QueueKey, UnitsAfter]]:
-        """Return what the queues have of records at or after an offset of the log."""
+        """Return the queues' units of records at or after an offset of the log."""
 
     def last_indexed(self) -> tuple[int, int]:
-        """Return start and store time (ms) of the record of the last index entry; (-1, 0): none."""
+        """Return start and store time (ms) of the last indexed record; (-1, 0) if none."""
 
 
 def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEnd | None:
-    """Return what followed the end of a log, and is gone; None where nothing proves a loss."""
+    """Return the evidence that records after the end of a log are lost; None without proof."""
     point = witness.checkpoint
     confirmed, last_start = point.confirm_phy_offset or 0, end.last_start
     proofs = _time_proof(log, end, witness)
@@ -138,7 +138,7 @@ def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEn
 def simple_units_after(
     read_units: Callable[[int, int], Units], stop: int, offset: int
 ) -> UnitsAfter | None:
-    """Return the last units of a simple queue, from the first on that points after an offset."""
+    """Return the units of a simple queue from the first one at or after an offset; None if none."""
     try:
         if stop <= 0 or not _is_after(read_units(stop - 1, stop), offset):
             return None
@@ -157,7 +157,7 @@ def simple_units_after(
 
 
 def batch_units_after(units: Units, offset: int) -> UnitsAfter | None:
-    """Return the same of the units of a batch queue."""
+    """Return the units of a batch queue after the last one before an offset; None if none."""
     before = np.flatnonzero(units["commit_log_offset"] < offset)
     units = units[int(before[-1]) + 1 if len(before) else 0 :]
     if not len(units):
@@ -176,7 +176,7 @@ def _is_after(units: Units, offset: int) -> bool:
 
 
 def _messages(queues: dict[QueueKey, UnitsAfter]) -> int:
-    """Count messages; light queues name some that other queues have."""
+    """Count messages; units in light queues repeat messages of other queues."""
     own = [units for (topic, _), units in queues.items() if not topic.startswith(LMQ_PREFIX)]
     return sum(units.messages for units in own or queues.values())
 
@@ -210,11 +210,11 @@ def _is_proved(
     proofs: list[str],
     queues: dict[QueueKey, UnitsAfter],
 ) -> bool:
-    """Return whether a loss is proved where the checkpoint confirms no record after the end.
+    """Return whether a loss is proved although the checkpoint confirms no record after the end.
 
-    A time of the checkpoint alone is no proof where the queues end with the last record: it is the
-    checkpoint that is wrong then. Bytes after the end may be those of the record that the
-    checkpoint speaks of, damaged, or what an old cut left: a time that is later tells.
+    The checkpoint's time alone is no proof if the queues end with the last record: then the
+    checkpoint is wrong. Bytes after the end may be the record of that time, damaged, or remains of
+    an old cut: a later time in the checkpoint decides.
     """
     first = min((units.first_start for units in queues.values()), default=-1)
     if not proofs and first not in _next_starts(log, end.offset):
@@ -228,12 +228,12 @@ def _is_proved(
 
 
 def _is_dispatched(start: int, witness: EndWitness) -> bool:
-    """Return whether a queue has a unit of the record that starts there."""
+    """Return whether a queue has a unit of the record that starts at ``start``."""
     return start >= 0 and any(u.first_start == start for _, u in witness.units_after(start))
 
 
 def _is_bare(log: ReadableLog, offset: int) -> bool:
-    """Return whether nothing follows an offset in its segment but zeros, or a blank record."""
+    """Return whether only zeros or a blank record follow an offset in its segment."""
     segment = log.segments.find(offset)
     if segment is None:
         return True
@@ -250,7 +250,7 @@ def _index_proof(end: Failure, witness: EndWitness) -> list[str]:
 
 
 def _has_time(log: ReadableLog, end: Failure, time_ms: int) -> bool:
-    """Return whether some record of the log may be as new as a time: clocks are set back."""
+    """Return whether any record of the log may be as new as a time: clocks may be set back."""
     segments = [s for s in log.segments if s.from_offset < end.offset]
     firsts = (log.first_store_timestamp(segment, end.offset) for segment in segments)
     if any((first or 0) >= time_ms for first in firsts):
@@ -267,7 +267,7 @@ def _has_time(log: ReadableLog, end: Failure, time_ms: int) -> bool:
 
 
 def _next_starts(log: ReadableLog, offset: int) -> tuple[int, int]:
-    """Return where the record after the end begins: there, or where the next segment does."""
+    """Return where the record after the end may begin: there, or in the next segment."""
     segment = log.segments.find(max(offset - 1, 0))
     if segment is None:
         return offset, offset
@@ -276,16 +276,16 @@ def _next_starts(log: ReadableLog, offset: int) -> tuple[int, int]:
 
 
 class FilesWitness:
-    """Reads queues and index as they are when it is asked; what is damaged says nothing.
+    """Reads queues and index on each call; damaged files count as no evidence.
 
     Parameters
     ----------
     checkpoint
-        As it was found; None: there is none.
+        The checkpoint on the disk; None if there is none.
     reach
-        No queue has a unit of a record that ends after this; None: not known.
+        No queue has a unit of a record that ends after this; None if not known.
     most_queues
-        So many queues are asked at most, as each takes a while; None: however many.
+        Number of queues to read at most, as each takes a while; no limit if None.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class FilesWitness:
         self._reach, self._most_queues = reach, most_queues
 
     def units_after(self, offset: int) -> Iterator[tuple[QueueKey, UnitsAfter]]:
-        """Return what the queues have of records at or after an offset of the log."""
+        """Yield the queues' units of records at or after an offset of the log."""
         if self._most_queues == 0 or (self._reach is not None and self._reach <= offset):
             return
         if self._database is not None:
@@ -320,10 +320,10 @@ class FilesWitness:
         yield from self._batch_units(dict(islice(batch.items(), left)), offset)
 
     def last_indexed(self) -> tuple[int, int]:
-        """Return start and store time (ms) of the record of the last index entry; (-1, 0): none."""
+        """Return start and store time (ms) of the last indexed record; (-1, 0) if none."""
         entries = self._directory.list(self._directory.resolve(INDEX_DIR))
         names = sorted((e.name, e.path) for e in entries if not e.is_dir and e.name.isdigit())
-        for _, path in names[::-1][:2]:  # a broker may have made the last one, and not used it
+        for _, path in names[::-1][:2]:  # the last one may not be in use yet
             with suppress(*_DAMAGED), self._directory.open(path) as source:
                 header = read_index_header(source)
                 if header.entry_count > 0:

@@ -1,4 +1,4 @@
-"""Mending of queues that a crash left behind: what they lack, what was torn, what is a phantom."""
+"""Repair and check queues: missing, torn and phantom units, lost queues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MULTI = PROPERTY_INNER_MULTI_DISPATCH.encode()
 
 
 class PutAgain(NamedTuple):
-    """What was done to queues."""
+    """Number of units repaired and added, and the queues whose units moved."""
 
     repaired: int
     put: int
@@ -60,7 +60,7 @@ def put_again(
     *,
     from_zero: bool = False,
 ) -> PutAgain:
-    """Give queues the units that they lack, and make those anew that a power failure tore.
+    """Add the units that queues lack, and rewrite those torn by a power failure.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def put_again(
 
 
 def count_missing(queues: ConsumeQueueStore, requests: DispatchRequests) -> int:
-    """Return how many rows `ConsumeQueueStore.put` would add, about."""
+    """Return about how many rows `ConsumeQueueStore.put` would add."""
     count = 0
     for key, rows in queues.by_queue(requests):
         queue = queues.find(*key)
@@ -96,7 +96,7 @@ def count_missing(queues: ConsumeQueueStore, requests: DispatchRequests) -> int:
 
 
 def own_units(queues: ConsumeQueueStore, requests: DispatchRequests) -> npt.NDArray[np.bool_]:
-    """Return which rows have a unit of their size and place at just the queue offset they say."""
+    """Return which rows have a unit, with their place and size, at their own queue offset."""
     found = np.zeros(len(requests), bool)
     for row in range(len(requests)):
         at = int(requests.queue_offset[row])
@@ -111,15 +111,15 @@ def own_units(queues: ConsumeQueueStore, requests: DispatchRequests) -> npt.NDAr
 
 
 def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey, ...]:
-    """Take queues to end before units that point at no record of theirs; return which do.
+    """End queues, in memory, before units that are not of a record of theirs; return those queues.
 
-    Cutting a log without erasing leaves such units; when it has grown over the cut, RocketMQ takes
-    them for messages, and skips the units of new ones. And units that point after the log's files:
-    beside such a one every record of the queue passes for dispatched. What points before the first
-    file is not looked at.
+    Cutting a log without erasing leaves such units; once it has grown past the cut, RocketMQ takes
+    them for messages, and skips the units of new ones. Units that point past the log's files go
+    too: with such a unit, every record of the queue passes for dispatched. Units that point before
+    the first file are not checked.
 
-    On the disk they stay until `put_again` and `ConsumeQueueStore.truncate_dirty` go over them: who
-    recovers the store after a crash in between has to see what is wrong.
+    On the disk they stay until `put_again` and `ConsumeQueueStore.truncate_dirty` replace or erase
+    them: a recovery after a crash in between has to see what is wrong.
     """
     found = []
     for key, queue in _suspects(queues, log):
@@ -155,18 +155,18 @@ def _is_moved(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
 
 
 def _is_move(moved: int, units: int) -> bool:
-    """Return whether units stand elsewhere than their records say because some are missing.
+    """Return whether units are at other queue offsets than their records because some are missing.
 
-    A last one alone is contradicted by those before it: no record is missing between them.
+    A single such unit at the end is contradicted by those before it: none is missing between them.
     """
     return moved > 1 or 0 < moved == units
 
 
 def _drop_expired(queue: ConsumeQueueWriter, rows: DispatchRequests, min_phy_offset: int) -> None:
-    """Cut off all units of a queue that has only expired ones, and lacks some after them.
+    """Cut all units of a queue if all have expired and units after them are missing.
 
-    The queue begins with the first row then, at that row's queue offset. RocketMQ goes on where
-    the units end: all later messages get other queue offsets than they say.
+    The queue then begins with the first row, at that row's queue offset. RocketMQ appends to the
+    old units: all later messages get other queue offsets than their records have.
     """
     if (
         0 <= queue.max_physic_offset <= min_phy_offset
@@ -180,7 +180,7 @@ def _drop_expired(queue: ConsumeQueueWriter, rows: DispatchRequests, min_phy_off
 def _suspects(
     queues: ConsumeQueueStore, log: ReadableLog
 ) -> list[tuple[QueueKey, ConsumeQueueWriter]]:
-    """Return the queues whose last unit does not point at a record; simple ones only."""
+    """Return the simple queues whose last unit does not point at a record."""
     held = []
     for key in queues.queues():
         queue = queues.find_simple(*key)
@@ -205,14 +205,14 @@ def unproved_records(
     outline: DispatchRequests,
     decode: Callable[[Int64s], DispatchRequests],
 ) -> Int64s:
-    """Return where the records start of which a queue lacks some, or may hold torn units.
+    """Return the starts of the records of queues that lack units or may have torn ones.
 
-    Of a queue it is all of its records or none.
+    All records of such a queue are included.
 
     Parameters
     ----------
     decode
-        Returns the requests of records, whole, given where they start (ascending).
+        Returns the complete requests of records, given their starts (ascending).
     """
     found: list[Int64s] = [np.empty(0, np.int64)]
     doubtful: list[tuple[Int64s, Units]] = []
@@ -236,7 +236,7 @@ def unproved_records(
 
 
 def _units_of(queue: ConsumeQueueWriter | None, rows: DispatchRequests) -> Units | None:
-    """Return the units of some rows as a native array; None where one is missing or another."""
+    """Return the units of some rows as a native array; None if one is missing or differs."""
     starts = rows.commit_log_offset
     if queue is None or int(starts[-1]) >= queue.max_physic_offset:
         return None
@@ -258,12 +258,12 @@ def _rows_of(requests: DispatchRequests, units: Units) -> DispatchRequests:
 def queues_not_of_log(
     queues: ConsumeQueueStore, log: ReadableLog, end_offset: int
 ) -> tuple[QueueKey, ...]:
-    """Return the queues that were found not to hold the records of the log.
+    """Return the queues whose units evidently do not belong to the records of the log.
 
-    Looked at are the order of the last units, and the first and the last unit of each file, which
-    must be that of a record of its topic, queue and queue offset: files that were swapped, or
-    whose units were moved, are seen; and that no queue begins late in a log that still has its
-    first record. ``check`` looks at all units. Batch queues are left out.
+    Checks that the last units are in order, that the first and last unit of each file belong to a
+    record of their topic, queue and queue offset (this detects swapped files and moved units), and
+    that no queue begins late in a log that still has its first record. ``check`` checks all units.
+    Batch queues are left out.
     """
     wrong: set[QueueKey] = set()
     samples: list[_Sample] = []
@@ -293,9 +293,9 @@ def queues_short_of_log(
     bounds: tuple[int, int],
     topics: Collection[str] | None,
 ) -> tuple[QueueKey, ...]:
-    """Return the queues that have no files, or end before records of theirs: lost at the end.
+    """Return the queues that have no files, or end before records of theirs, in part of the log.
 
-    A queue whose units go on later in the log is not meant: its topic was created once more.
+    A queue whose units go on later in the log is left out: its topic was created again.
     """
     start, end = bounds
     known = set(queues.queues())
@@ -316,15 +316,15 @@ def queues_short_of_log(
 def lost_queues(
     queues: ConsumeQueueStore, log: ReadableLog, bounds: tuple[int, int]
 ) -> tuple[QueueKey, ...]:
-    """Return the queues of a store that was stopped cleanly that evidently lost units since.
+    """Return the queues that evidently lost units since the store was stopped cleanly.
 
     They have no files, or end before records of theirs in a part of the log that was dispatched.
-    And where the log still has its first record: they begin late, or have no files although a
-    group has consumed messages of theirs. A queue whose records all lie before that part, and that
-    no group knows, is not seen: ``check`` looks at all records.
+    If the log still has its first record, they may also begin late, or have no files although a
+    group has consumed their messages. A queue that has records only before that part, and that no
+    group has consumed, is missed; ``check`` checks all records.
     """
     topics, consumed = None, set()
-    with suppress(StoreError):  # ``check`` tells what is wrong with the files
+    with suppress(StoreError):  # ``check`` reports what is wrong with the files
         topics = load_topics(queues.directory)
         consumed = _consumed(queues.directory)
     lost = set(queues_short_of_log(queues, log, bounds, topics))
@@ -336,7 +336,7 @@ def lost_queues(
 
 
 def _consumed(directory: StoreDirectory) -> set[QueueKey]:
-    """Return the queues of which groups have consumed messages."""
+    """Return the queues from which groups have consumed messages."""
     offsets = load_consumer_offsets(directory)
     return {
         (topic, queue_id)
@@ -347,7 +347,7 @@ def _consumed(directory: StoreDirectory) -> set[QueueKey]:
 
 
 def _ends_before(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
-    """Return whether a queue ends before the last of its records, in number and in the log."""
+    """Return whether a queue ends before its last row, by queue offset and by place in the log."""
     return queue.max_physic_offset <= int(rows.commit_log_offset[-1]) and queue.max_offset <= int(
         rows.queue_offset[-1]
     )
@@ -360,7 +360,7 @@ def _is_ordered(units: Units) -> bool:
 
 
 def _pairs(queues: ConsumeQueueStore, sample: _Sample) -> list[tuple[_Sample, _Sample]]:
-    """Return a unit with the one before it, and with the one after it."""
+    """Return two pairs: a unit with the one before it, and with the one after it."""
     _, _, at, key = sample
     queue = queues.find_simple(*key)
     if queue is None:
@@ -372,9 +372,9 @@ def _pairs(queues: ConsumeQueueStore, sample: _Sample) -> list[tuple[_Sample, _S
 
 
 def _is_belied(log: ReadableLog, end_offset: int, unit: _Sample, after: _Sample) -> bool:
-    """Return whether two units are those of records that follow each other in their queue.
+    """Return whether two units belong to consecutive records of their queue, one well placed.
 
-    And one of them has its queue offset: no CRC covers that of the other, which was damaged.
+    Then the other record's queue offset was damaged: no CRC covers it.
     """
     stop = after[0] + after[1]
     if not 0 <= unit[0] < stop <= min(end_offset, unit[0] + _MOST_BETWEEN):
@@ -391,7 +391,7 @@ def _is_belied(log: ReadableLog, end_offset: int, unit: _Sample, after: _Sample)
 
 
 def _misplaced(samples: list[_Sample], log: ReadableLog, end_offset: int) -> list[_Sample]:
-    """Return the samples that are not the units of records of their queue and queue offset."""
+    """Return the samples that do not belong to a record of their queue and queue offset."""
     samples = sorted(samples)
     starts, size = np.array([sample[0] for sample in samples], np.int64), log.segments.file_size
     wrong = [sample for sample in samples if sample[0] + sample[1] > end_offset]

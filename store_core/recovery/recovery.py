@@ -1,16 +1,16 @@
-"""Bring a store that was stopped, or that crashed, into a state from which it can go on.
+"""Recover log and queues after a stop or a crash, so that the store can be written again.
 
 Source: RocketMQ ``DefaultMessageStore.load``, ``recover``, ``CommitLog.recoverNormally``,
 ``recoverAbnormally`` (release 5.3.3).
 
-Other than RocketMQ, recovery
-- dispatches the record that begins exactly where dispatch stood;
-- cuts queue units that point at no record of theirs, which an earlier cut left behind;
+Unlike RocketMQ, recovery
+- dispatches the record that begins exactly where dispatch stopped;
+- cuts queue units that an earlier cut of the log left without a record;
 - erases what it cuts, in the log and in the queues, before anything is appended;
-- does not cut readable records that were flushed or dispatched: it raises `LogDamageError`, unless
-  it is told to;
-- keeps a copy of the readable records that it cuts;
-- does not delete the queues of a store whose commit log is not found.
+- raises `LogDamageError` rather than cut readable records that were flushed or dispatched, unless
+  ``cut`` is set;
+- saves a copy of the readable records that it cuts;
+- does not delete the queues of a store whose commit log is missing.
 """
 
 from __future__ import annotations
@@ -73,17 +73,17 @@ _CHUNK_BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class LogRecovery:
-    """What was done to log and queues, or would be (`plan_log`).
+    """What recovery did to log and queues, or would do (`plan_log`).
 
     Attributes
     ----------
     last_start, last_timestamp
-        The last record that was validated: its start (-1: none) and its store time, ms.
+        The last record that was validated: its start (-1 if none was) and its store time, ms.
     unproven_offset
-        All before was on the disk: the store was stopped cleanly, or the checkpoint says so. What
-        is after that may have lost bytes where the power was lost; no checksum covers properties.
+        Everything before this was on the disk, by a clean stop or by the checkpoint. Bytes after it
+        may be missing after a power failure; no checksum covers properties.
     kept_at
-        Directory with a copy of them; empty where there is none.
+        Directory with a copy of what was cut off; empty if no readable record was.
     """
 
     last_exit_ok: bool
@@ -116,7 +116,7 @@ def recover_log(
     cut: bool = False,
     cuts_tail: bool = True,
 ) -> LogRecovery:
-    """Find the end of the log, dispatch to the queues what they lack, cut what lies after.
+    """Find the end of the log, add the units that queues lack, cut everything after the end.
 
     Parameters
     ----------
@@ -126,10 +126,10 @@ def recover_log(
     Raises
     ------
     LogDamageError
-        More would be needed, or messages after the end are lost. Nothing was cut; after a crash
-        queues may have got units that they lacked.
+        Readable records that may not be cut follow the end, or records after it are lost. Nothing
+        was cut; after a crash, queues may have got units that they lacked.
     StoreFormatError
-        There are queues, and no log.
+        There are queues but no log.
     StoreWriteError, StoreReadError
         A file cannot be written or read.
     """
@@ -139,8 +139,8 @@ def recover_log(
     start = _start(parts)
 
     def before_units() -> None:
-        # Queues that end before what follows the damage would tell the next opening that it was
-        # never dispatched, and is to be cut.
+        # Otherwise queues could end right at the damage, and the next opening would take the
+        # records after it for never dispatched, and cut them.
         if not cut:
             walk = LogWalk(parts.log, start, check_crc=parts.config.check_crc_on_recover)
             deque(walk.frames(), maxlen=0)
@@ -171,14 +171,14 @@ def recover_log(
 
 
 def _refuse_loss(parts: RecoveryParts, walked: tuple[LogWalk, Cut], *, cuts_tail: bool) -> None:
-    """Raise where a cut would take away readable records, or seal a loss, that it may not."""
+    """Raise if a cut would remove readable records that it may not, or erase proof of a loss."""
     walk, found = walked
     if found.loss in (Loss.MESSAGES, Loss.END) or (found.loss is Loss.CRASH_TAIL and not cuts_tail):
         raise damage_error(parts.log, walk.end_offset, found)
 
 
 def plan_log(parts: RecoveryParts) -> LogRecovery:
-    """Return what `recover_log` would do, with ``cut`` where it is needed; changes no file.
+    """Return what `recover_log` would do, with ``cut`` if needed; changes no file.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
 
 @contextmanager
 def _forced_log(segments: MappedFileQueue, start: int, *, is_needed: bool) -> Iterator[None]:
-    """Force what a killed process wrote to the disk while it is walked: before units of it are."""
+    """After a crash, force the log to the disk during the walk, and so before its queue units."""
     if not is_needed:
         yield
         return
@@ -280,7 +280,7 @@ def _force_log(segments: MappedFileQueue, start: int) -> None:
 def _keep_cut(
     parts: RecoveryParts, walked: tuple[LogWalk, Cut], root: str, clock: Callable[[], int]
 ) -> str:
-    """Copy the readable records that will be cut off; return where to, empty without any."""
+    """Copy what is to be cut off; return the directory, empty if no readable record is cut."""
     walk, found = walked
     if found.data_bytes:
         logger.warning("%d bytes are cut off the log at offset %d: %s",
@@ -336,7 +336,7 @@ def _result(
 
 
 class QueueEvidence:
-    """Evidence for ``recovery_plan.judge_cut``; made before any unit is put or cut."""
+    """Evidence for ``recovery_plan.judge_cut``; created before any unit is put or cut."""
 
     def __init__(self, parts: RecoveryParts) -> None:
         checkpoint = parts.checkpoint
@@ -348,9 +348,9 @@ class QueueEvidence:
         self._last_dispatched = -1 if parts.last_exit_ok else self._find_last_dispatched()
 
     def unit_states(self, offset: int, gap_bytes: int) -> QueueUnitStates:
-        """Return what the queues know of the records after a gap of the log.
+        """Return the evidence of the queues on the records after a gap of the log.
 
-        Of a store that was stopped cleanly recovery changes no unit before it has decided.
+        After a clean stop, recovery changes no unit before it has decided.
         """
         return QueueUnitStates(self._log, self._units_of, self._queues.queues(), offset, gap_bytes)
 
@@ -359,7 +359,7 @@ class QueueEvidence:
         return self._last_dispatched > offset
 
     def lost_end(self, end: Failure) -> LostEnd | None:
-        """Return what followed the end of the log, and is gone."""
+        """Return the evidence that records after the log's end are lost; None without proof."""
         return None if self._witness is None else find_lost_end(self._log, end, self._witness)
 
     def _units_of(self, topic: str, queue_id: int) -> AnyUnits | None:
@@ -367,9 +367,9 @@ class QueueEvidence:
         return None if queue is None else queue.on_disk()
 
     def _find_last_dispatched(self) -> int:
-        """Return the start of the last readable record to which any unit refers; -1: there is none.
+        """Return the start of the last readable record to which any unit refers; -1 if none.
 
-        The last unit of a queue may be that of a damaged record.
+        The last unit of a queue may belong to a damaged record.
         """
         found = [(*queue.last_found, key) for key, queue in self._held()]
         last = -1
@@ -389,7 +389,7 @@ class QueueEvidence:
                 yield key, queue
 
     def _newest_record(self, key: QueueKey, above: int) -> int:
-        """Return the start of the last record of any unit of a queue, if after ``above``; or -1."""
+        """Return the start of a queue's last readable record if it is after ``above``; else -1."""
         with suppress(CorruptRecordError, StoreFormatError, StoreReadError):
             units = self._units_of(*key)
             if units is None:
@@ -406,7 +406,7 @@ class QueueEvidence:
 
 
 def _readable(log: ReadableLog, starts: npt.NDArray[np.int64]) -> Iterator[int]:
-    """Yield which of some offsets (ascending) are those of records, the last first."""
+    """Yield the offsets (given ascending) at which readable records start, the last first."""
     for segment in reversed(list(log.segments)):
         end = segment.from_offset + log.segments.file_size
         inside = starts[(starts >= segment.from_offset) & (starts < end)]
@@ -424,15 +424,15 @@ def _is_record(log: ReadableLog, key: QueueKey, start: int, size: int) -> bool:
 
 
 def keep_cut_bytes(log: ReadableLog, root: str, end_offset: int, now_ms: int) -> str:
-    """Copy what lies after the end of the log, and return the directory: one for each cut.
+    """Copy everything after the end of the log to a directory of this cut, and return its path.
 
-    A file there has the offset of its first byte as its name, as a segment has; zeros at the end
-    are left out. Neither brokers nor readers look below ``_cut``; it can be deleted.
+    Each file is named by the offset of its first byte, like a segment; zeros at the end are left
+    out. Neither brokers nor readers use ``_cut``; it can be deleted.
 
     Raises
     ------
     StoreWriteError
-        It cannot be written; the log is as it was.
+        A file cannot be written; the log is unchanged.
     """
     directory = Path(root).absolute() / CUT_DIRECTORY / f"{end_offset:020d}-{now_ms}"
     size = log.segments.file_size
@@ -451,10 +451,10 @@ def keep_cut_bytes(log: ReadableLog, root: str, end_offset: int, now_ms: int) ->
 
 
 def lower_dispatched(log: ReadableLog, root: str, end_offset: int) -> None:
-    """Let the checkpoint name no record as dispatched that is about to be cut off the log.
+    """Lower the checkpoint's last dispatched record if it is about to be cut off the log.
 
-    With ``enableAcceleratedRecovery`` a broker of 5.5 begins there after a crash, and takes for the
-    end of the log what is no record.
+    With ``enableAcceleratedRecovery``, a 5.5 broker begins there after a crash, and takes the place
+    for the end of the log if no record is there.
 
     Raises
     ------
@@ -469,7 +469,7 @@ def lower_dispatched(log: ReadableLog, root: str, end_offset: int) -> None:
 
 
 def dispatched_before(log: ReadableLog, end_offset: int) -> int:
-    """Return the start of a record before an offset: the first of the last segment; 0 if none."""
+    """Return the start of the first record of the last segment before an offset; 0 if none."""
     for segment in reversed([s for s in log.segments if s.from_offset < end_offset]):
         stop = min(end_offset, segment.from_offset + log.segments.file_size)
         begin = log.next_record(segment.from_offset, stop)

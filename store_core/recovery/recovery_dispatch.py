@@ -1,4 +1,4 @@
-"""Hands the records that recovery validated to the queues and the index that may lack them."""
+"""Pass the records that recovery validated to queues and index, which may lack them."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ _MAX_ENTRIES = 1 << 22  # 84 MB
 
 @dataclass(frozen=True)
 class RecoveryParts:
-    """What a recovery works on; the queues are loaded and recovered, nothing else uses them.
+    """The parts of a store that recovery works on; only it uses the queues, loaded and recovered.
 
     Attributes
     ----------
     progress
-        Called with the bytes of the log done and all of them.
+        Called with the bytes of the log done so far and their total.
     keys
-        Sees all records, for the index; None: it needs none.
+        Gets all records, for the index; None if the index needs none.
     witness
-        What the files beside the log know of its end; None: it may have been longer.
+        Evidence on the end of the log from other files; if None, the end is not checked.
     """
 
     log: ReadableLog
@@ -72,7 +72,7 @@ class RecoveryParts:
     witness: EndWitness | None = None
 
     def recovered(self, min_offset: int, end_offset: int) -> RecoveredLog:
-        """Return what is known for the index when the log was walked and cut."""
+        """Return what the index needs to know about the log after it was walked and cut."""
         return RecoveredLog(
             log=self.log,
             min_offset=max(min_offset, 0),
@@ -84,10 +84,10 @@ class RecoveryParts:
 
 
 class RecoveryDispatch:
-    """Collects what records mean to the queues, and hands it on in large parts.
+    """Collects dispatch requests of records and passes them to ``target`` in large parts.
 
-    After a crash all records of the walk are compared with the queues, and only those of queues
-    that lack some, or that hold other units, are handed on: most of them are as they should be.
+    After a crash, all records of the walk are compared with the queues, and only records of queues
+    that lack units or have different ones are passed on: most queues are intact.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class RecoveryDispatch:
     ) -> None:
         self.target = target
         self._decoder = DispatchDecoder(parts.config.delay_levels_ms, parts.queues.filter_bitmaps)
-        # After a clean stop nothing before this is missing in any queue.
+        # After a clean stop, no queue lacks anything before this.
         self._from_offset = parts.queues.dispatch_from if parts.last_exit_ok else -1
         is_whole = start_offset == parts.log.min_offset == 0
         target.from_zero = is_whole and self._from_offset <= 0
@@ -110,8 +110,8 @@ class RecoveryDispatch:
     def add(self, frames: RecordFrames) -> None:
         """Add records, in order; their bytes are not needed afterwards.
 
-        The last ones are held until `finish`: where the queues end, as they were found, may tell
-        that what followed the log is lost. A refusal leaves that as it was, for the next opening.
+        The last ones wait for `finish`: the ends of the queues may prove that records after the log
+        are lost, and if recovery refuses, the next opening needs that proof as well.
         """
         if sum(map(len, self._held)) >= _HELD_ROWS:
             self.finish()
@@ -127,7 +127,7 @@ class RecoveryDispatch:
         self._held.append(self._queued(decode(frames)))
 
     def finish(self) -> None:
-        """Hand on what was collected."""
+        """Pass on the collected requests."""
         if not self._held:
             return
         requests = concat_requests(self._held)
@@ -140,7 +140,7 @@ class RecoveryDispatch:
         self.target.put(requests)
 
     def lacking_queues(self) -> tuple[QueueKey, ...]:
-        """Return the queues of records that got no unit, and say two things; log these records."""
+        """Return the queues of contradictory records that got no unit; log these records."""
         for start, (topic, queue_id) in self._doubted.items():
             logger.warning(
                 "the record at %d, of queue %d of topic %s, says to be prepared, and has a queue "
@@ -152,11 +152,11 @@ class RecoveryDispatch:
         return tuple(dict.fromkeys(self._doubted.values()))
 
     def _queued(self, requests: DispatchRequests) -> DispatchRequests:
-        """Return the rows that get a unit, and those that have one, whatever their flags say.
+        """Return the rows that get a unit, and those that have one whatever their flags say.
 
-        A record that says to be prepared and has a queue offset is a message whose flag was
-        damaged, or a prepared one whose queue offset was. A unit at just that queue offset tells
-        that it is the first; where there is none it is not delivered, and that is said.
+        A record that is flagged as prepared and has a queue offset is a message whose flag was
+        damaged, or a prepared one whose queue offset was. A unit at that queue offset proves the
+        former; without one the record is not delivered, and `lacking_queues` reports it.
         """
         odd = requests.wrongly_unqueued()
         if not len(odd):
@@ -168,13 +168,13 @@ class RecoveryDispatch:
         return requests.take(kept | (requests.transaction_type & NOT_QUEUED_BIT == 0))
 
     def _decoded(self, starts: npt.NDArray[np.int64]) -> DispatchRequests:
-        """Return the requests of records, read once more, given where they start (ascending)."""
+        """Read records again, given their starts (ascending), and return their requests."""
         parts = [self._decoder.decode(frames) for frames in frames_of(self._log, starts)]
         return self._queued(concat_requests(parts))
 
 
 class PutUnits:
-    """Gives queues what they lack, and makes units anew from the first one that is torn on."""
+    """Adds the units that queues lack; after a crash, also rewrites a queue from a torn unit on."""
 
     from_zero = False
 
@@ -205,7 +205,7 @@ class PutUnits:
 
 
 class CountUnits:
-    """Only counts what queues lack."""
+    """Only counts the units that queues lack."""
 
     from_zero = False
 
@@ -222,9 +222,9 @@ class CountUnits:
 class IndexProof:
     """Compares the entries of whole files (`is_whole`) with the records that recovery validates.
 
-    Proved are files if each entry belongs to a record, and has its time, and no record up to the
-    last entry lacks entries. That takes a tenth of the time of making them anew, as RocketMQ does
-    with the newest file after each crash. Entries of records before the walk are not looked at.
+    The files are proved if each entry belongs to a record and has its time, and no record up to the
+    last entry lacks entries. That takes a tenth of the time of rebuilding them, as RocketMQ does
+    with the newest file after each crash. Entries of records before the walk are not checked.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ class IndexProof:
 
     @property
     def proved(self) -> frozenset[str]:
-        """Names of the files, if all records so far agree with them; none if one does not."""
+        """Names of the files if all records so far agree with them; else empty."""
         return self._names if self._agrees else frozenset()
 
     def add(self, frames: RecordFrames) -> None:
@@ -258,11 +258,11 @@ class IndexProof:
             self._agrees = not len(index_entries(columns, with_tags=self._with_tags).key_hash)
 
     def give(self, index: IndexDispatcher) -> None:
-        """Give nothing: what the index lacks is left to ``IndexDispatcher.catch_up``."""
+        """Do nothing: ``IndexDispatcher.catch_up`` adds what the index lacks."""
 
 
 class _Entries:
-    """The entries of one file, in the order of the log."""
+    """The entries of one file, in log order."""
 
     def __init__(self, file: IndexFile) -> None:
         self._rows = file.table()
@@ -270,10 +270,10 @@ class _Entries:
         self._next = -1
 
     def agree(self, starts: Int64s, times: Int64s, is_indexed: Bools) -> bool:
-        """Return whether the next entries belong to these records; mark the records that have some.
+        """Return whether the next entries belong to these records; mark records that have entries.
 
-        ``times`` are store times in ms. The time of a file's first entry is counted from the file
-        before it, and not looked at.
+        ``times`` are store times in ms. The time of a file's first entry counts from the file
+        before it and is not checked.
         """
         if self._next < 0:
             self._next = self._behind(int(starts[0]) - 1, 0)
@@ -293,7 +293,7 @@ class _Entries:
         return not differs[1 if begin == 0 else 0 :].any()
 
     def _behind(self, commit_log_offset: int, at: int) -> int:
-        """Return the first entry from ``at`` on that belongs to a record after an offset."""
+        """Return the first entry, from ``at`` on, of a record that starts after an offset."""
         while at < len(self._rows):
             chunk = self._rows[at : at + _CHUNK_ENTRIES]["commit_log_offset"].astype(np.int64)
             count = int(np.searchsorted(chunk, commit_log_offset, "right"))
@@ -306,12 +306,12 @@ class _Entries:
 def index_proof(
     directory: StoreDirectory, config: MessageStoreConfig, checkpoint: StoreCheckpoint
 ) -> IndexProof | None:
-    """Return a proof for the files that a crash may have torn, up to the first that it did.
+    """Return a proof for the files that a crash may have torn, up to the first torn one.
 
     Returns
     -------
     proof
-        None where there is no such file, or the first of them is torn.
+        None if there is no such file, or the first of them is torn.
 
     Raises
     ------
@@ -345,24 +345,24 @@ def index_keys(
     *,
     last_exit_ok: bool,
 ) -> IndexProof | PendingIndexEntries | None:
-    """Return what is to see the records of the walk for the index; None: it needs none of them.
+    """Return the receiver of the walk's records for the index; None if the index needs none.
 
-    Parameters and errors are those of `index_proof`; after a clean stop the sizes have to be known.
+    Parameters and errors are those of `index_proof`; after a clean stop the sizes must be known.
     """
     if not config.message_index_enable:
         return None
     pending = PendingIndexEntries(with_tags=bool(config.tag_index_enable))
     if last_exit_ok:
-        # Before the first change: a refusal leaves the store as it was, stopped cleanly.
+        # Before the first change: an error leaves the store unchanged, stopped cleanly.
         names, _ = names_and_sizes(directory, config, last_exit_ok=True)
         return None if names else pending
     return index_proof(directory, config, checkpoint) or pending
 
 
 class PendingIndexEntries:
-    """What the index will be given, so that the log is not read and taken apart a second time.
+    """Collects index entries during the walk, so that the log is not read and parsed a second time.
 
-    Holds a bounded number of entries; the rest is left to ``IndexDispatcher.catch_up``.
+    The number of entries is bounded; ``IndexDispatcher.catch_up`` adds the rest.
     """
 
     def __init__(self, *, with_tags: bool) -> None:
@@ -373,7 +373,7 @@ class PendingIndexEntries:
 
     @property
     def proved(self) -> frozenset[str]:
-        """Names of index files that were found to be those of the log: none was looked at."""
+        """Names of index files proved to belong to the log: empty, as none was checked."""
         return frozenset()
 
     def add(self, frames: RecordFrames) -> None:
@@ -388,7 +388,7 @@ class PendingIndexEntries:
         self._entries += len(entries.key_hash)
 
     def give(self, index: IndexDispatcher) -> None:
-        """Give an index what it lacks, if that begins with or after the first record.
+        """Give an index the entries that it lacks, if they begin at or after the first record.
 
         Raises
         ------

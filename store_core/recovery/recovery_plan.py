@@ -1,4 +1,4 @@
-"""What recovery decides before it changes anything: where to start, and whether it may cut.
+"""Decide, before recovery changes anything, where it starts and whether it may cut the log.
 
 Source: RocketMQ ``CommitLog.isMappedFileMatchedRecover``, ``recoverNormally``,
 ``recoverAbnormally`` (release 5.3.3).
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from store_core.recovery.lost_end import LostEnd
     from store_core.state.checkpoint import StoreCheckpoint
 
-_WALK_ROWS = 1 << 14  # arrays of more rows are fresh memory every time
+_WALK_ROWS = 1 << 14  # larger arrays are newly allocated memory every time
 _WALK_BYTES = 32 << 20
 
 
 class Loss(Enum):
-    """What a cut at the end of the log takes away."""
+    """What a cut at the end of the log removes."""
 
     NOTHING = "nothing readable"
     OLD_CUT = "records that an earlier cut left: none of the log"
@@ -52,12 +52,12 @@ class Loss(Enum):
 
 
 class Cut(NamedTuple):
-    """What lies after the end of the log.
+    """Why the log ends where it does, and what a cut there removes.
 
     Attributes
     ----------
     lost_end
-        What followed the end, and is gone; None where nothing proves that there was anything.
+        Evidence that records after the end are lost; None without proof.
     """
 
     reason: str
@@ -68,12 +68,12 @@ class Cut(NamedTuple):
 
 
 class RecoveryEvidence(CutEvidence, Protocol):
-    """What recovery knows of a store beside its log.
+    """Evidence of recovery from the files of a store other than its log.
 
     Attributes
     ----------
     physic_msg_timestamp
-        The checkpoint's: store time up to which the log was flushed; 0 or None = not known.
+        Store time up to which the log was flushed, by the checkpoint; 0 or None = not known.
     """
 
     physic_msg_timestamp: int | None
@@ -83,7 +83,7 @@ class RecoveryEvidence(CutEvidence, Protocol):
         """Return whether a queue had a unit of a readable record after an offset."""
 
     def lost_end(self, end: Failure) -> LostEnd | None:
-        """Return what followed the end of the log, and is gone."""
+        """Return the evidence that records after the log's end are lost; None without proof."""
 
 
 def start_of_walk(
@@ -94,19 +94,19 @@ def start_of_walk(
     last_exit_ok: bool,
     margin_ms: int,
 ) -> int:
-    """Return the start of the segment from which on records are validated and dispatched.
+    """Return the start of the segment where recovery begins to validate and dispatch records.
 
-    That is the last one that begins with a good record, and where no queue lacks anything before
-    it; after a crash, nothing may lie before it either that is later than what the checkpoint calls
-    flushed (`last_begun_by`). The first segment where none is so.
+    That is the last segment that begins with a good record and before which no queue lacks
+    anything; after a crash, it must also have begun by the time up to which the checkpoint calls
+    the store flushed, less a margin (`last_begun_by`). If there is none, it is the first segment.
 
-    RocketMQ has a margin of 3 s only, and does not look at the queues after a crash: but the
-    checkpoint names what was dispatched, which is flushed to the queues a minute later.
+    RocketMQ's margin is only 3 s, and it does not check the queues after a crash, although the
+    checkpoint has the time of dispatch, and queues are flushed up to a minute later.
 
     Parameters
     ----------
     dispatch_from
-        No queue lacks anything before; -1: nothing was dispatched.
+        No queue lacks anything before this; -1 if nothing was dispatched.
     """
     segments = list(log.segments)
     limit = max(dispatch_from, 0)
@@ -129,10 +129,10 @@ def start_of_walk(
 def confirmed_start(
     log: ReadableLog, checkpoint: StoreCheckpoint, dispatch_from: int, start_offset: int
 ) -> int:
-    """Return where the walk may begin after a clean stop: at the record that was confirmed as last.
+    """Return where the walk may begin after a clean stop: at the record confirmed as the last.
 
-    It spares validating all of the last segment, for those who only append. ``start_offset`` where
-    there is no such record after it, or a queue lacks something before it.
+    A caller that only appends need not validate the whole last segment then. ``start_offset`` if
+    there is no such record after it, or if a queue lacks anything before that record.
     """
     confirmed = checkpoint.confirm_phy_offset or 0
     segment = log.segments.find(confirmed)
@@ -147,10 +147,10 @@ def confirmed_start(
 
 
 def judge_cut(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) -> Cut:
-    """Return what a cut at the end of a walk would take away, and what is gone already.
+    """Return what a cut at the end of a walk would remove, and whether records there are lost.
 
-    RocketMQ cuts wherever validation fails, and everything behind one damaged record is gone.
-    Here ``end_rules`` decides.
+    RocketMQ cuts wherever validation fails, and loses everything after one damaged record. Here
+    ``end_rules`` decides.
     """
     found = _judge_bytes(log, walk, evidence)
     if found.loss not in (Loss.NOTHING, Loss.OLD_CUT):
@@ -178,7 +178,7 @@ def _judge_bytes(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) ->
             return Cut(LAST_DAMAGED, data_bytes, last, Loss.MESSAGES)
         return Cut("no readable record follows", data_bytes, behind, Loss.NOTHING)
     physic = evidence.physic_msg_timestamp or 0
-    # Of the millisecond that was flushed last, some records were and some were not.
+    # Some records of the millisecond that was flushed last may not have been flushed.
     is_new = behind.oldest_timestamp > physic or (
         behind.oldest_timestamp == physic == walk.last_timestamp
     )
@@ -188,9 +188,9 @@ def _judge_bytes(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) ->
 
 
 def _is_unfinished_append(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> bool:
-    """Return whether a kill ended what a slave appended at once: the first bytes come last.
+    """Return whether a kill interrupted an append to a slave, which writes the first bytes last.
 
-    Whatever their store times say: a master's clock may have been set back.
+    Store times do not matter: a master's clock may have been set back.
     """
     segment = log.segments.find(end)
     if evidence.stopped_cleanly or not evidence.is_slave or segment is None:
@@ -201,11 +201,11 @@ def _is_unfinished_append(log: ReadableLog, end: int, evidence: RecoveryEvidence
 
 
 def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Behind:
-    """Return the record at the end, where a read has it and it is no half-written one.
+    """Return the record at the end if it can be read and is not a half-written one.
 
-    A store that was stopped cleanly has none of those: it fails its CRC because it was damaged
-    since, unless it was never dispatched (RocketMQ 4.x recovered the store, and wrote nothing to
-    it). Of a queue that is not there nobody knows.
+    A clean stop leaves no half-written record: one that fails its CRC was damaged later, unless it
+    was never dispatched (RocketMQ 4.x recovered the store and wrote nothing to it). Without its
+    queue this is not known.
     """
     segment = log.segments.find(end)
     if not evidence.stopped_cleanly or segment is None:
@@ -226,7 +226,7 @@ def _end_of_segment(log: ReadableLog, segment: Segment) -> int:
 
 
 def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageError:
-    """Return the error for a cut that would lose records, and that nobody asked for."""
+    """Return the error for a cut that would lose records, or for records already lost."""
     segment = log.segments.find(end_offset)
     path = segment.path if segment is not None else log.uri
     position = end_offset - (segment.from_offset if segment is not None else 0)
@@ -256,7 +256,7 @@ def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageErro
 
 
 def lost_end_error(log: ReadableLog, lost: LostEnd) -> LogDamageError:
-    """Return the error for work that would erase the proof that the end of the log is lost."""
+    """Return the error raised before work that would erase the proof of a lost end of the log."""
     segment = log.segments.find(max(lost.end_offset - 1, 0))
     path = segment.path if segment is not None else log.uri
     position = lost.end_offset - (segment.from_offset if segment is not None else 0)
@@ -279,7 +279,7 @@ def _data_bytes(log: ReadableLog, end_offset: int) -> int:
 
 
 def end_of_data(log: ReadableLog, from_offset: int, begin: int) -> int:
-    """Return the position after the last byte that is not zero, in one segment; else ``begin``."""
+    """Return the position after a segment's last nonzero byte, at least ``begin``."""
     segment = log.segments.find(from_offset)
     if segment is None:
         return begin
@@ -288,17 +288,17 @@ def end_of_data(log: ReadableLog, from_offset: int, begin: int) -> int:
 
 # Source: RocketMQ ``CommitLog.recoverNormally``, ``recoverAbnormally`` (release 5.3.3).
 class LogWalk:
-    """Validates the records from an offset on, up to the first that is none.
+    """Validates records from an offset on, up to the first invalid one.
 
     Parameters
     ----------
     flushed_ms
-        Store time up to which the log is known to be on the disk; 0: not known.
+        Store time up to which the log is known to be on the disk; 0 if not known.
 
     Attributes
     ----------
     last_start, last_timestamp
-        The last good record: its start (-1: none) and its store time, ms.
+        The last good record: its start (-1 if none) and its store time, ms.
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class LogWalk:
         self._log, self._check_crc = log, check_crc
 
     def frames(self) -> Generator[RecordFrames, None, None]:
-        """Yield good records, in order. Their bytes live as long as they are referred to."""
+        """Yield good records, in order; their bytes stay valid as long as they are referenced."""
         start, size = self.end_offset, self._log.segments.file_size
         segments = [s for s in self._log.segments if s.from_offset + size > start]
         for segment in segments:
@@ -318,7 +318,7 @@ class LogWalk:
             yield from self._of_segment(segment, self.end_offset - segment.from_offset)
             if not self._is_blank(segment):
                 return
-        # The blank record of the last segment is written again by the next append.
+        # The next append rewrites the blank record of the last segment.
 
     def _of_segment(self, segment: Segment, at: int) -> Generator[RecordFrames, None, None]:
         records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
@@ -354,7 +354,7 @@ class LogWalk:
             self._is_flushed = count == len(frames)
 
     def _is_blank(self, segment: Segment) -> bool:
-        """Return whether a blank record closes the segment at the end so far."""
+        """Return whether a blank record closes the segment at `end_offset`."""
         records = self._log.records(segment, segment.from_offset + self._log.segments.file_size)
         return records.closes_at(self.end_offset - segment.from_offset)
 
@@ -365,9 +365,9 @@ class Behind(NamedTuple):
     Attributes
     ----------
     first_offset, first_timestamp
-        The first one: its start (-1: none) and its store time, ms.
+        The first one: its start (-1 if none) and its store time, ms.
     oldest_timestamp
-        Least store time of all, ms.
+        The smallest store time of all, ms.
     """
 
     records: int = 0
@@ -378,7 +378,7 @@ class Behind(NamedTuple):
 
 
 def records_behind(log: ReadableLog, end_offset: int) -> Behind:
-    """Count the readable records after an offset; reads all that lies there, but no holes."""
+    """Count the readable records after an offset; reads everything there except holes."""
     size = log.segments.file_size
     segments = list(log.segments)
     log_end = segments[-1].from_offset + size if segments else 0

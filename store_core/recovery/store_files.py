@@ -1,4 +1,4 @@
-"""The files of a store that this process writes: locked, loaded, recovered, closed.
+"""Open the files of a store to write them: lock, load, recover, close.
 
 Source: RocketMQ ``DefaultMessageStore.load``, ``shutdown`` (release 5.3.3).
 """
@@ -71,18 +71,18 @@ _QUEUES_AND_INDEX = (INDEX_DIR, *QUEUE_DIRS)
 
 @dataclass(frozen=True)
 class OpenOptions:
-    """How a store is opened.
+    """Options of opening a store.
 
     Attributes
     ----------
     clock
         Returns ms since the epoch.
     progress
-        Called with the bytes of the log that recovery has done, and all of them.
+        Called with the bytes of the log that recovery has done so far, and their total.
     is_batch_topic
-        Whether a topic has batch queues; None: as ``topics.json`` says.
+        Returns whether a topic has batch queues; if None, ``topics.json`` decides.
     filter_bitmaps
-        Gives the filter bitmaps of extension units; None: there are none.
+        Returns the filter bitmaps of extension units; None if there are none.
     """
 
     clock: Callable[[], int]
@@ -104,9 +104,9 @@ class StoreFiles:
     clock
         Returns ms since the epoch.
     recovery, index_files
-        What recovery did; ``index_files`` is None where there is no index.
+        The result of recovery; ``index_files`` is None if there is no index.
     last_dispatched
-        Start and store time (ms) of the last record given to the queues since; None if none was.
+        Start and store time (ms) of the last record given to the queues since; None if none.
     is_flushed
         Whether `flush` was called.
     """
@@ -162,7 +162,7 @@ class StoreFiles:
         self.is_flushed = True
 
     def close(self, *, clean: bool) -> None:
-        """Flush queues and index, close everything, give the lock back.
+        """Flush queues and index, close everything, release the lock.
 
         Raises
         ------
@@ -174,13 +174,13 @@ class StoreFiles:
             stack.callback(self.segments.close)
             stack.callback(self.checkpoint.close)
             with ExitStack() as closing_index:
-                closing_index.callback(self.index.close)  # also where a queue cannot be flushed
+                closing_index.callback(self.index.close)  # even if a queue cannot be flushed
                 self.queues.close()
             if clean:
                 self.lock.remove_abort()
 
     def destroy(self) -> None:
-        """Delete log, queues, index and checkpoint, then ``abort``; give the lock back."""
+        """Delete log, queues, index and checkpoint, then ``abort``; release the lock."""
         with ExitStack() as stack:
             stack.callback(self.lock.release)
             stack.callback(self.checkpoint.close)
@@ -190,16 +190,16 @@ class StoreFiles:
 
 
 def delete_files(lock: StoreLock, config: MessageStoreConfig) -> None:
-    """Delete the files of a store that is locked, ``abort`` last; configuration files stay.
+    """Delete the files of a locked store, ``abort`` last; configuration files stay.
 
     Raises
     ------
     StoreWriteError
-        One cannot be deleted; the call may be repeated.
+        A file cannot be deleted; the call may be repeated.
     """
     directory = StoreDirectory(lock.root)
     try:
-        # What waits in the timer's files points into the log, too.
+        # The timer's files point into the log, too.
         for name in (TIMER_LOG_DIR, *_QUEUES_AND_INDEX, *commit_log_directories(directory, config)):
             remove_tree(directory.resolve(name))
         names = [entry.name for entry in directory.list(directory.resolve())]
@@ -212,21 +212,22 @@ def delete_files(lock: StoreLock, config: MessageStoreConfig) -> None:
 
 
 def open_store_files(config: MessageStoreConfig, options: OpenOptions) -> StoreFiles:
-    """Lock a store, load it and recover it; what is missing is made.
+    """Lock, load and recover a store; create missing files.
 
-    ``abort`` is in place from before the first change on: whoever opens the store after a crash
-    has to recover it.
+    ``abort`` exists before the first change, so the store is recovered if it is opened after a
+    crash.
 
     Raises
     ------
     StoreLockedError
-        Somebody has it open.
+        Another process or object has the store open.
     LogDamageError
-        A damaged record lies before readable ones, and ``cut`` is not given.
+        A damaged record precedes readable ones, or records at the end are lost, and ``cut`` is
+        False.
     StoreKindError
-        The store keeps its log or its queues in another way than in files of this kind.
+        The store's log or queues are stored in another format than files of this kind.
     StoreFormatError, StoreConfigError
-        Files and configuration do not fit; a broker would not start either.
+        Files and configuration contradict each other; a broker would not start either.
     StoreReadError, StoreWriteError
         A file cannot be read or written; the call may be repeated.
     """
@@ -253,8 +254,8 @@ def _open(
     config: MessageStoreConfig, options: OpenOptions, directory: StoreDirectory, lock: StoreLock
 ) -> StoreFiles:
     root = config.store_path_root_dir
-    if lock.is_aborted():  # by a failed flush, for all that is known
-        # The log first: units of records that are not on the disk would speak of damage.
+    if lock.is_aborted():  # possibly by a failed flush
+        # The log first: units of records that are not on the disk would look like damage.
         names = (*commit_log_directories(directory, config), *_QUEUES_AND_INDEX)
         drop_cached_pages(directory.resolve(name) for name in names)
     _clear_uncommitted(config, directory, options.steps)
@@ -299,7 +300,7 @@ def _open(
 def recovery_parts(
     config: MessageStoreConfig, options: OpenOptions, log: CommitLog, *, last_exit_ok: bool
 ) -> RecoveryParts:
-    """Load what the recovery of a store looks at; changes nothing."""
+    """Load the parts of a store that recovery needs; changes nothing."""
     root = config.store_path_root_dir
     directory = StoreDirectory(root)
     queues = ConsumeQueueStore(
@@ -334,7 +335,7 @@ def recovery_parts(
 def _clear_uncommitted(
     config: MessageStoreConfig, directory: StoreDirectory, steps: CrashPoints
 ) -> None:
-    """Erase what a staged job wrote after the end of the log without becoming part of it."""
+    """Erase bytes that a staged job wrote after the end of the log and did not commit."""
     with closing(CommitLog(directory, config)) as log:
         offset = uncommitted_offset(directory, log)
         if offset is None:
@@ -362,14 +363,14 @@ def _checkpoint(
     if checkpoint.hold_back(now_ms):
         checkpoint.flush()
     if index is not None and index.flushed_end_timestamp < checkpoint.index_msg_timestamp:
-        # Before they are made again: else a crash leaves half files that are taken for flushed.
+        # Before the files are rebuilt: otherwise a crash leaves half files that pass for flushed.
         checkpoint.index_msg_timestamp = index.flushed_end_timestamp
         checkpoint.flush()
     return checkpoint
 
 
 def _forget_what_is_gone(checkpoint: CheckpointFile, recovery: LogRecovery) -> None:
-    """Lower what the checkpoint says of records after the end: a loss is reported once."""
+    """Lower the checkpoint's values to the end of the log, so that a loss is reported once."""
     last = recovery.last_timestamp if recovery.last_start >= 0 else 0
     checkpoint.confirm_phy_offset = max(recovery.last_start, 0)
     checkpoint.physic_msg_timestamp = min(checkpoint.physic_msg_timestamp, last)
@@ -393,7 +394,7 @@ def _with_sizes(
 
 
 def _make_directories(directory: StoreDirectory, config: MessageStoreConfig) -> None:
-    """Make the directories of a new store, as RocketMQ does: the cleaner looks at their disks."""
+    """Create the directories of a new store, as RocketMQ does: its cleaner checks their disks."""
     for name in (CONSUME_QUEUE_DIR, *log_directories(directory, config)[0]):
         path = os.path.abspath(directory.resolve(name))  # noqa: PTH100 (links stay as they are)
         try:
@@ -407,7 +408,7 @@ def _with_lost_queues(
 ) -> LogRecovery:
     """Add the queues that lost units while the store was stopped, and log them.
 
-    Recovery gives queues only what follows the offset up to which the log was dispatched.
+    Recovery adds to queues only units after the offset up to which the log was dispatched.
     """
     if not recovery.last_exit_ok:
         return recovery
@@ -435,24 +436,24 @@ def _recover(
             cuts_tail=options.cuts_tail,
         )
     except LogDamageError:
-        if parts.last_exit_ok:  # nothing was cut: it stays a store that was stopped cleanly
+        if parts.last_exit_ok:  # nothing was cut: the store still counts as stopped cleanly
             parts.queues.flush()
             lock.remove_abort()
         raise
 
 
 def drop_cached_pages(directories: Iterable[str]) -> None:
-    """Force all files of directories, one after the other, and let them be read from the disk.
+    """Force all files of directories to the disk, one by one, and drop their cached pages.
 
-    Linux takes pages that it failed to write for clean and goes on showing them: a process that
-    comes after the one whose flush failed would take them for what the disk has, and no flush of
-    its own would write them. Pages that another process has mapped stay; systems without
-    ``posix_fadvise`` keep all.
+    Linux marks pages that it failed to write as clean and goes on showing them: a process that
+    starts after a failed flush would take them for the disk's content, and its own flushes would
+    not write them. Pages that another process has mapped stay cached, and all pages do on systems
+    without ``posix_fadvise``.
 
     Raises
     ------
     StoreWriteError
-        A file cannot be forced: what it lost is not read any more at the next try.
+        A file cannot be forced; the next attempt reads what is on the disk.
     """
     for directory in directories:
         for base, _, names in os.walk(directory):
@@ -463,7 +464,7 @@ def drop_cached_pages(directories: Iterable[str]) -> None:
 def _drop_pages_of(path: str) -> None:
     try:
         fd = open_to_read(path)
-    except OSError:  # whoever needs it says so
+    except OSError:  # a reader of the file will raise
         return
     try:
         sync_data(fd)
