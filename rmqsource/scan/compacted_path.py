@@ -1,4 +1,4 @@
-"""The access path ``compaction``: what consumers of compacted topics are given by a 5.x broker."""
+"""The access path ``compaction``: the messages a 5.x broker gives consumers of compacted topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMED_TOPICS = 5
 
 
 class _Held(NamedTuple):
-    """The units of a compacted log, and whether files of it are damaged."""
+    """The units of a compacted log, and whether its files are damaged."""
 
     units: Units
     is_damaged: bool
@@ -46,17 +46,17 @@ class _Held(NamedTuple):
 def plan_compacted(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> StorePlan:
-    """Plan a read of compacted logs: the units that are there now, cut by the bytes they name.
+    """Plan a read of compacted logs: their present units, cut by the bytes of their records.
 
-    Of a store that a broker has open each queue is read by one task, as it is when that begins.
+    If a broker has the store open, one task reads each queue, as it is when the task begins.
 
     Raises
     ------
     SourceOptionError
-        A topic that is asked for by name has no compacted log, or no topic has one; or option
-        ``snapshot`` is given.
+        A topic given by name has no compacted log, or no topic has one; or option ``snapshot`` is
+        given.
     DataLossError
-        A queue is asked for from behind its end, and ``failOnDataLoss`` is true.
+        A starting offset is past the end of its queue, and ``failOnDataLoss`` is true.
     """
     if options.snapshot is not None:
         raise SourceOptionError(
@@ -86,7 +86,7 @@ def plan_compacted(
     cut = _whole if snapshot.state is StoreState.LIVE else _slices
     parts = [part for queue, found in wanted.items() for part in cut(*queue, found, target)]
     sliced = {(part.topic, part.queue_id) for part, _ in parts}
-    parts += [  # a task has to say what is wrong
+    parts += [  # the task reports the damage
         (CompactedSlice(*queue, 0, 0, True, 0), 0)
         for queue, found in held.items()
         if found.is_damaged and queue not in sliced
@@ -105,7 +105,7 @@ def plan_compacted(
 
 
 def compacted_notes(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
-    """Return, of a read of the commit log, what is to be known of compacted topics in it."""
+    """Return notes on compacted topics for the plan of a read of the commit log."""
     queues = _selected(snapshot, predicate)
     if not queues or predicate.is_empty:
         return []
@@ -118,29 +118,29 @@ def compacted_notes(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[s
 
 
 def messages_lost_in_log(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
-    """Return how many messages the compacted log has, and the commit log no more.
+    """Return how many messages the compacted log has and the commit log no longer has.
 
-    By queue offset: those before the first that the consume queue has; 0 where that is not known.
+    These are the messages before the first queue offset of the consume queue; 0 if that is unknown.
     """
     if snapshot.kind.queue_database or (topic, queue_id) not in snapshot.queue_paths:
         return 0
     try:
         first = snapshot.queue_range(topic, queue_id).min_offset
         units = _held(snapshot, topic, queue_id, waits=False).units
-    except StoreError:  # what is wrong with the files is told by those who read them
+    except StoreError:  # reads of the files report what is wrong with them
         return 0
     return int(np.count_nonzero(units["base_queue_offset"] < first))
 
 
 def _held(snapshot: StoreSnapshot, topic: str, queue_id: int, *, waits: bool = True) -> _Held:
-    """Return what a compacted log holds; ``waits`` where a broker may be replacing its files."""
+    """Read the units of a compacted log; ``waits`` while a broker may be replacing its files."""
     is_live = waits and snapshot.state is StoreState.LIVE
     with CompactionLog(snapshot.directory, topic, queue_id, is_live=is_live, proved=False) as log:
         return _Held(log.units, bool(log.file_gaps))
 
 
 def _selected(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[tuple[str, int]]:
-    """Return the compacted logs that the predicate asks for."""
+    """Return the (topic, queue id) of compacted logs that the predicate selects."""
     if not snapshot.kind.compacted_topics:
         return []
     pattern = None if predicate.topic_pattern is None else re.compile(predicate.topic_pattern)
@@ -155,7 +155,7 @@ def _selected(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[tuple[s
 
 
 def _check_asked(snapshot: StoreSnapshot, predicate: ScanPredicate) -> None:
-    """Raise where a topic is asked for that consumers read from the commit log."""
+    """Raise if no topic has a compacted log, or a topic given by name has none."""
     there = snapshot.kind.compacted_topics
     if not there:
         raise SourceOptionError(
@@ -173,12 +173,12 @@ def _check_asked(snapshot: StoreSnapshot, predicate: ScanPredicate) -> None:
 
 
 def _wanted(predicate: ScanPredicate, topic: str, queue_id: int, units: Units) -> Units:
-    """Return the units between the queue offsets that are asked for."""
+    """Return the units whose queue offsets the predicate selects."""
     base = units["base_queue_offset"]
     keep = np.ones(len(units), bool)
     wanted = predicate.queue_offset_range
     starting, ending = predicate.starting_offsets, predicate.ending_offsets
-    # A record may hold a batch, whose later messages are asked for.
+    # A record may hold a batch of which only later messages are selected.
     last = base + np.maximum(units["batch_size"].astype(np.int64) - 1, 0)
     for start in (wanted.start, starting and starting.offset_of(topic, queue_id)):
         keep &= last >= (0 if start is None else start)
@@ -190,7 +190,7 @@ def _wanted(predicate: ScanPredicate, topic: str, queue_id: int, units: Units) -
 def _missing(
     predicate: ScanPredicate, units: dict[tuple[str, int], Units]
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """Return starting offsets behind the end of their queue: (topic, queue id, end, start)."""
+    """Return starting offsets past the end of their queue: (topic, queue id, end, start)."""
     if predicate.starting_offsets is None:
         return ()
     gone = []
@@ -207,7 +207,7 @@ def _whole(
 ) -> list[tuple[CompactedSlice, int]]:
     """Return the one slice of a queue that a broker may compact before it is read.
 
-    It has no end: a message that is dropped meanwhile has a newer one of its key, which may be
+    The slice has no end: a message that compaction drops has a newer one of its key, which may be
     newer than this plan. Two slices, read at different times, could miss both.
     """
     del target_bytes

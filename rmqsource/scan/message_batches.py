@@ -1,4 +1,4 @@
-"""Batches of the asked-for columns from frames of records, and what is done about damage."""
+"""Turn frames of records into batches of the requested columns, and handle damage by ``mode``."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _PERMISSIVE = "PERMISSIVE"
 _KEYS_TABLE = "keys"
 KEYS_KIND = "KEYS"
 UNIQUE_KIND = "UNIQ_KEY"
-_FEW = 8  # batches; up to that all rows are taken at once, as messages have few keys
+_FEW = 8  # batches; rows that fit in so many are taken in one call, as messages have few keys
 
 
 class MessageBatches:
-    """Batches of one split, and what is to be done about damage in it."""
+    """Makes the batches of one split and handles damage in it."""
 
     def __init__(
         self, store: str, request: ReadRequest, last_filter: LastFilter | None = None
@@ -71,7 +71,7 @@ class MessageBatches:
         self._first_failure = ""
 
     def of_frames(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
-        """Yield the matching messages of some records as at most a few batches."""
+        """Yield the matching messages of some records, in one or a few batches."""
         request = self.request
         keep = frame_mask(frames, request.predicate, undispatched=request.undispatched)
         if not keep.all():
@@ -104,7 +104,7 @@ class MessageBatches:
                 yield from self._assemble(records, len(records.frames), None)
 
     def _unwrapped(self, frames: RecordFrames, place: _Place) -> Iterator[Columns]:
-        """Yield batches of records of which some hold several messages."""
+        """Yield batches of records, some of which hold several messages."""
         request = self.request
         for records, bad in self._decoded(frames):
             yield from self._bad_rows(frames, place, bad)
@@ -120,8 +120,8 @@ class MessageBatches:
     ) -> Iterator[tuple[MessageColumns, list[BadBody]]]:
         """Yield columns of all records in order, in parts whose inflated bodies fit a batch.
 
-        With the rows of ``frames`` that are left out, as their bodies cannot be decoded. Where
-        columns of the same frames are there, what they have decoded is used.
+        Each part has the rows of ``frames`` that it omits because their bodies cannot be decoded.
+        ``columns`` of the same frames are reused if no body needs inflating.
         """
         request = self.request
         sys_flag = frames.column("sys_flag")
@@ -137,7 +137,7 @@ class MessageBatches:
             yield columns, part.bad
 
     def _found(self, columns: UnwrappedRows) -> Bools:
-        """Return of messages of inner batches whether they match."""
+        """Return which messages of inner batches match."""
         predicate = self.request.predicate
         keep = np.ones(len(columns), np.bool_)
         if bounds_queue_offsets(predicate):
@@ -152,9 +152,9 @@ class MessageBatches:
     def _matches(
         self, columns: MessageColumns | UnwrappedRows, keep: Bools, offsets: Int64s
     ) -> Bools:
-        """Return which of the messages to keep match by their properties.
+        """Return which of the messages in ``keep`` match by their properties.
 
-        Those for which the SQL filter has no result are counted.
+        Counts the messages for which the SQL filter has no result.
         """
         found = self._filtered(columns, keep, offsets)
         return found if self._last_filter is None else self._last_filter(columns, found)
@@ -176,7 +176,7 @@ class MessageBatches:
     def _assemble(
         self, columns: MessageColumns | UnwrappedRows, rows: int, found: Bools | None
     ) -> Iterator[Columns]:
-        """Yield the asked-for columns of the rows that ``found`` marks (None: all)."""
+        """Yield the requested columns of the rows that ``found`` marks; of all rows if None."""
         request = self.request
         keep = None if found is None or found.all() else pa.array(found)
         wanted = [name for name in request.columns if name in message_schema().names]
@@ -198,7 +198,7 @@ class MessageBatches:
         yield self._completed(batch, rows)
 
     def _completed(self, batch: Columns, rows: int) -> Columns:
-        """Return the asked-for columns in their order, with those that no record has."""
+        """Return the requested columns in order, adding those that records do not have."""
         request = self.request
         if "store" in request.columns:
             batch["store"] = pa.repeat(pa.scalar(self.store), rows)
@@ -219,7 +219,7 @@ class MessageBatches:
             yield from self.gap(Gap(offset, size, place.path, position, failure.reason))
 
     def gap(self, gap: Gap) -> Iterator[Columns]:
-        """Decide what damage means: an error, a row, or a count."""
+        """Raise an error, yield a row or count the damage, as ``mode`` says."""
         request = self.request
         if request.mode == _FAILFAST:
             raise DamagedStoreError(self.store, gap.path, gap.position, gap.reason)
@@ -243,7 +243,7 @@ class MessageBatches:
         }
 
     def report(self) -> None:
-        """Report what was dropped, unless another read has done so."""
+        """Report dropped damage and failed filters, unless another read has done so."""
         if self.request.drops_reported:
             return
         if self._dropped:
@@ -271,16 +271,16 @@ def _without(frames: RecordFrames, rows: list[int]) -> RecordFrames:
 def explode_keys(
     keys: Array, unique_keys: Array, found: Array | None, predicate: ScanPredicate
 ) -> tuple[Array, Array, Array]:
-    """Return (key, key kind, row) columns, by row; words of KEYS come before the unique key.
+    """Return the columns (key, key kind, row), by row; words of KEYS precede the unique key.
 
-    A word that repeats, or that equals the message's unique key, is one row, of kind ``KEYS``.
+    A word that repeats, or equals the message's unique key, gives one row, of kind ``KEYS``.
 
     Parameters
     ----------
     keys, unique_keys
         ``list<string>`` and ``string`` columns of the messages.
     found
-        Boolean array of the messages to take; None for all.
+        Boolean array of the messages to take; all if None.
     """
     word_rows = pc.list_parent_indices(keys).to_numpy()
     unique_rows = np.flatnonzero(unique_keys.is_valid().to_numpy(zero_copy_only=False))
@@ -303,7 +303,7 @@ def explode_keys(
 def repeated_parts(
     columns: Iterable[Array], row: Array, most_bytes: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of parts of rows that repeat messages, so that a part stays small."""
+    """Yield (start, stop) of parts of rows that repeat messages, each of about a batch's bytes."""
     columns = list(columns)
     taken = row.to_numpy()
     most = int(np.bincount(taken).max(initial=0)) * sum(column.nbytes for column in columns)
@@ -317,7 +317,7 @@ def repeated_parts(
 
 
 def _row_bytes(column: Array) -> Int64s:
-    """Return about how many bytes each row of a column takes."""
+    """Return roughly how many bytes each row of a column takes."""
     if pa.types.is_map(column.type):
         inner = _row_bytes(column.keys) + _row_bytes(column.items)
     elif pa.types.is_list(column.type):
@@ -333,7 +333,7 @@ def _row_bytes(column: Array) -> Int64s:
 
 
 def _first_of_row(key: Array, row: Int64s, order: Int64s) -> npt.NDArray[np.bool_]:
-    """Return which rows in ``order`` have a key that is new in their message."""
+    """Return which rows in ``order`` have the first occurrence of their key in the message."""
     codes = key.dictionary_encode().indices.to_numpy()
     pairs = row.astype(np.int64) * (int(codes.max(initial=0)) + 1) + codes
     _, first = np.unique(pairs[order], return_index=True)
@@ -345,8 +345,8 @@ def _first_of_row(key: Array, row: Int64s, order: Int64s) -> npt.NDArray[np.bool
 class DecodedPart(NamedTuple):
     """Some records with their inflated bodies.
 
-    ``inflated`` maps rows of ``frames`` to bodies; rows of ``bad`` are those of all records, and
-    are not in ``frames``.
+    ``inflated`` maps rows of ``frames`` to bodies. Rows of ``bad`` count all records, and are not
+    in ``frames``.
     """
 
     frames: RecordFrames
@@ -360,14 +360,14 @@ def decoded_parts(
     most_bytes: int,
     max_decoded_bytes: int,
 ) -> Iterator[DecodedPart]:
-    """Yield all records in order; a part ends before the body that has no room in it.
+    """Yield all records in order, in parts; a part ends before a body that does not fit into it.
 
     Parameters
     ----------
     rows
-        Those whose bodies are inflated, ascending; all of them are compressed.
+        Rows whose bodies are inflated, ascending; all must be compressed.
     max_decoded_bytes
-        Most bytes that a body may inflate to.
+        Limit of the bytes of an inflated body.
     """
     start = total = 0
     inflated: dict[int, bytes] = {}
@@ -401,11 +401,11 @@ def _part(
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """Travels between processes, as long as ``on_damage`` is a function of a module."""
+    """What a read asks of each task; picklable if ``on_damage`` is a function of a module."""
 
     predicate: ScanPredicate
     columns: tuple[str, ...]
-    """Canonical names, in the order asked for."""
+    """Canonical names, in the requested order."""
     table: str
     mode: str
     check_crc: bool
@@ -415,7 +415,7 @@ class ReadRequest:
     max_decoded_bytes: int
     fail_on_data_loss: bool
     undispatched: bool
-    """Return records that RocketMQ never dispatches too."""
+    """Also return records that RocketMQ never dispatches."""
     on_damage: OnDamage
     drops_reported: bool
 
@@ -423,7 +423,7 @@ class ReadRequest:
     def from_options(
         cls, options: SourceOptions, predicate: ScanPredicate, columns: tuple[str, ...]
     ) -> ReadRequest:
-        """Return what these options ask of a task."""
+        """Return the request that these options make."""
         return cls(
             predicate=predicate,
             columns=columns,

@@ -1,6 +1,6 @@
 """Read a split of the tables ``messages`` and ``keys``: places in the log -> columns.
 
-No Spark here. Errors and rows of damage are decided in one place, from ``mode``.
+No Spark here. `MessageBatches` alone decides from ``mode`` what damage leads to.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NO_RECORD = "a consume queue unit or index entry points here, but there is no v
 
 
 def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
-    """Yield batches of the asked-for columns, by canonical name.
+    """Yield batches of the requested columns, by canonical name.
 
     Raises
     ------
     DamagedStoreError
-        Damage was met and ``mode`` is ``FAILFAST``.
+        There is damage and ``mode`` is ``FAILFAST``.
     DataLossError
         A segment or compacted log vanished since planning and ``failOnDataLoss`` is true.
     """
@@ -63,7 +63,7 @@ def read_split(split: Split, request: ReadRequest) -> Iterator[Columns]:
 
 
 def _cut(batch: Columns, max_rows: int) -> Iterator[Columns]:
-    """Cut a batch: a record can become many rows, as an inner batch or by its keys."""
+    """Cut a batch: one record can give many rows, by its inner batch or its keys."""
     rows = len(next(iter(batch.values())))
     if rows <= max_rows:
         yield batch
@@ -98,7 +98,7 @@ def _read_positions(
             rows = slice(at, at + _rows_at_once(offsets, sizes, at, sizer))
             some, known = offsets[rows], None if sizes is None else sizes[rows]
             frames = records.frames_at(some - places.from_offset, known)
-            # Records need not lie side by side, so rows are cut by the sum of their sizes.
+            # Records need not be adjacent, so rows are cut by the sum of their sizes.
             total = np.cumsum(np.where(frames.ok, frames.column("total_size"), 0))
             count = max(int(np.searchsorted(total, sizer.max_bytes, "right")), 1)
             if count < len(some):
@@ -118,7 +118,7 @@ def _rows_at_once(
     at: int,
     sizer: BatchSizer,
 ) -> int:
-    """Return how many records to read: of a remote file what lies between them counts, too."""
+    """Return how many records to read; in a remote file the bytes between them count as well."""
     rows = min(sizer.next_rows(), len(offsets) - at)
     if sizes is None:
         return rows
@@ -146,7 +146,7 @@ def _read_compacted(
 def _check_planned(
     directory: StoreDirectory, part: CompactedSlice, log: CompactionLog, batches: MessageBatches
 ) -> None:
-    """Tell of a log that is gone, or has other units than were planned where none may change."""
+    """Report a log that is gone, or whose number of units changed though it must not."""
     name = f"compacted log {part.topic}/{part.queue_id}"
     found = len(log.units) + len(log.unit_gaps)
     if not log.files() and part.units:
@@ -159,7 +159,7 @@ def _check_planned(
 
 @contextmanager
 def _opened(directory: StoreDirectory, path: str) -> Iterator[ByteSource]:
-    """Open a segment, and check at the end, and where damage is met, that it is the planned one."""
+    """Open a segment; check at the end, or on damage, that it is still the planned file."""
     with closing(directory.open(path)) as source:
         try:
             yield source
@@ -172,11 +172,11 @@ def _opened(directory: StoreDirectory, path: str) -> Iterator[ByteSource]:
 def _told_if_lost(
     found: Iterator[Columns], directory: StoreDirectory, part: Part, batches: MessageBatches
 ) -> Iterator[Columns]:
-    """Yield batches; where the segment is deleted meanwhile, that is an error or told."""
+    """Yield batches; raise or report if the segment was deleted since planning."""
     try:
         yield from found
     except FileVanishedError as err:
-        if isinstance(part, CompactedSlice):  # its log tells of lost files itself
+        if isinstance(part, CompactedSlice):  # its log reports lost files itself
             raise
         _check_place(directory, part.path)
         reason = f"segment {part.path} was deleted between planning and reading"
@@ -184,10 +184,10 @@ def _told_if_lost(
 
 
 def _check_place(directory: StoreDirectory, path: str) -> None:
-    """Raise where not a segment is gone, but all that lay around it: that is no loss of data.
+    """Raise if the segment's directory is gone as well: that is not a loss of data.
 
-    A broker deletes segments and leaves their directory. Where that is missing too, this machine
-    does not see the store that was planned on another one.
+    A broker deletes segments but leaves their directory. If that is missing too, this machine does
+    not see the store that was planned on another one.
     """
     place = Path(path).parent
     if directory.is_local and not place.is_dir():

@@ -1,6 +1,6 @@
-"""From a predicate and a store to splits: which way to the messages is provable, and the cheapest.
+"""Plan the splits of a store for a predicate: the cheapest access path that is provably complete.
 
-Pure but for reading the store: no Spark here.
+No Spark here, and no side effects but reading the store.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ if TYPE_CHECKING:
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _SCANNED_AT_ONCE = 1 << 20
-"""A batch of a stream with no more bytes is scanned: looking into queues would take longer."""
+"""A stream's batch of at most this many bytes is scanned, as reading queues would take longer."""
 _MOST_NAMED = 10
 _SCATTER_COST = 2
-"""A byte reached through a unit or an entry costs about as much as two in a scan."""
+"""A byte read through a unit or an index entry costs about as much as two in a scan."""
 _FETCHED_AHEAD = 256
 
 
 class _AccessPath(NamedTuple):
-    """One way to the messages: single records, ranges to scan, and why this one."""
+    """One way to the messages: single records, ranges to scan, and the reason for choosing it."""
 
     access_path: str
     reason: str
@@ -75,7 +75,7 @@ class _AccessPath(NamedTuple):
     ranges: tuple[Range, ...]
 
     def cost(self, snapshot: StoreSnapshot) -> int:
-        """Return about how many bytes a scan could read in the same time."""
+        """Return roughly how many bytes a scan could read in the same time."""
         scanned = total_bytes(self.ranges)
         if self.records is None:
             return scanned
@@ -98,11 +98,11 @@ def plan_store(
     Raises
     ------
     DataLossError
-        Asked-for queue offsets are gone and ``failOnDataLoss`` is true.
+        Selected queue offsets are gone and ``failOnDataLoss`` is true.
     DamagedStoreError
-        The end of the log is lost, what was there may be asked for, and ``mode`` is ``FAILFAST``.
+        The log has lost its end, the lost messages may match, and ``mode`` is ``FAILFAST``.
     StoreFormatError
-        A segment has a wrong size, and ``mode`` is ``FAILFAST``, or the file is too long and
+        A segment has a wrong size and ``mode`` is ``FAILFAST``; or the file is too long and
         nothing proves the size of segments.
     SourceOptionError
         ``access`` forces a path that these options or this store do not allow.
@@ -149,14 +149,14 @@ def plan_store(
 
 
 def _shows_gaps(predicate: ScanPredicate, options: SourceOptions) -> bool:
-    """Return whether rows of damage are wanted from everywhere, not only from what may match."""
+    """Return whether rows of damage come from the whole log, not only from parts that may match."""
     return options.mode == "PERMISSIVE" and options.access == "auto" and not predicate.drops_gaps
 
 
 def _check_log_end(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
-    """Raise or report where the log has lost its end and the lost messages may match."""
+    """Raise or report that the log has lost its end, if the lost messages may match."""
     lost, store = snapshot.evident_lost_end, snapshot.directory.uri
     if predicate.is_empty or lost is None:
         return
@@ -201,7 +201,7 @@ def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> Non
 def missing_offsets(
     snapshot: StoreSnapshot, predicate: ScanPredicate
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """Return asked-for queue offsets that are gone as (topic, queue id, start, stop)."""
+    """Return the selected queue offsets that are gone, as (topic, queue id, start, stop)."""
     if predicate.starting_offsets is None:
         return ()
     snapshot.dispatched_offset(predicate.starting_offsets.offsets)  # before any queue is read
@@ -221,10 +221,10 @@ def missing_offsets(
 
 
 def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int:
-    """Return the end of a queue in the part of the log that no queue has yet; 0 if none.
+    """Return the end of a queue in the undispatched part of the log; 0 if it has no message there.
 
-    Only a message of exactly this queue counts, so a scan of that part tells. Of a queue that
-    topics.json names and that has no directory (it was lost) that part is the whole log.
+    Scans that part for messages of exactly this queue. For a queue that topics.json names and
+    whose directory is lost, that part is the whole log.
     """
     from rmqsource.scan.row_filter import frame_mask  # noqa: PLC0415 (a rare case needs Arrow's kernels)
 
@@ -245,7 +245,7 @@ def _undispatched_end(snapshot: StoreSnapshot, topic: str, queue_id: int) -> int
 
 
 def describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
-    """Return what `missing_offsets` found, in words."""
+    """Describe the result of `missing_offsets` in words."""
     topic, queue_id, start, stop = missing[0]
     more = f", and of {len(missing) - 1} more queues" if len(missing) > 1 else ""
     return (
@@ -255,7 +255,7 @@ def describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
 
 
 def _bounds(snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions) -> Range:
-    """Return the part of the log outside of which no record can match."""
+    """Return the range of the log outside which no record can match."""
     times = predicate.store_time_ms
     start, stop = narrow_by_time(
         snapshot.log, snapshot.end_offset, times.start, times.stop, options.store_time_slack_ms
@@ -317,7 +317,7 @@ def _forced(
 def _refuse_lost_queues(
     snapshot: StoreSnapshot, predicate: ScanPredicate, options: SourceOptions
 ) -> None:
-    """Raise or report where a queue that is read as it is lacks messages of the log."""
+    """Raise or report if queues that ``access`` forces lack messages that the log has."""
     lost = describe_lost_queues(snapshot, predicate)
     if lost and options.mode == "FAILFAST":
         raise UnprovedError(f"{lost[0]}: it lost units of messages that are in the log")
@@ -403,13 +403,13 @@ def _with_versions(split: Split, directory: StoreDirectory) -> Split:
     return replace(split, versions=directory.versions(paths))
 
 
-# What the index does not cover (lag, gaps between its files, files that are lost or damaged) comes
-# back as ranges to be scanned. Index times are never looked at: they are whole seconds, cut off,
-# and in a rolled file relative to the file before.
+# Parts of the log the index does not cover (the unindexed tail, gaps between its files, files that
+# are lost or damaged) are returned as ranges to scan. Index times are never used: they are cut to
+# whole seconds, and in a rolled file relative to the previous file.
 def indexed_keys(predicate: ScanPredicate) -> frozenset[str] | None:
-    """Return keys one of which every matching message has; None when there is no such set.
+    """Return keys one of which every matching message has; None if there is no such set.
 
-    Words of KEYS and unique keys lie in the index side by side; the fewest are looked up.
+    The index holds words of KEYS and unique keys alike, so the smallest set is looked up.
     """
     sets = [predicate.key_equals, predicate.unique_keys, predicate.keys]
     given = [keys for keys in sets if keys is not None]
@@ -422,7 +422,7 @@ def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range)
     Raises
     ------
     UnprovedError
-        The index does not speak of these messages, or nothing of it can be used.
+        The predicate does not name keys and topics, or the index cannot be used.
     """
     keys = indexed_keys(predicate)
     if keys is None or predicate.topics is None:
@@ -445,7 +445,7 @@ def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range)
 
 
 def record_sizes(snapshot: StoreSnapshot, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the bytes of the records at offsets (ascending); 0 where no whole valid one starts."""
+    """Return the sizes of the records at ascending offsets; 0 where no whole valid one starts."""
     sizes = np.zeros(len(offsets), np.int64)
     size = max(snapshot.log.segments.file_size, 1)
     snapshot.log.fetch_ahead(offsets[:_FETCHED_AHEAD].tolist())

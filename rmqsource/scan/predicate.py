@@ -1,4 +1,4 @@
-"""Options and Spark's filters as one conjunction that the planner and the readers apply."""
+"""Combine options and Spark's filters into one conjunction for the planner and the readers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _FILTERED_TABLES = frozenset({"messages", "keys"})
 _OPTION = "keysFrom"
 _KEY = "key"
 _PARQUET_MAGIC = b"PAR1"
-_NO_DATA = ("_", ".")  # as Spark's file sources: _SUCCESS, .part-0.crc
-_NO_DELIMITER = "\x01"  # no key can hold it: it separates properties
+_NO_DATA = ("_", ".")  # skipped by Spark's file sources as well: _SUCCESS, .part-0.crc
+_NO_DELIMITER = "\x01"  # no key can contain it: it separates properties
 
 
 class IntRange(NamedTuple):
-    """A half-open range of integers; None is open. An empty one is ``(0, 0)``."""
+    """A half-open range of integers; an end is open if None. The empty range is ``(0, 0)``."""
 
     start: int | None = None
     stop: int | None = None
@@ -66,7 +66,7 @@ _EMPTY = IntRange(0, 0)
 _NOT_NULL = "is not null"
 
 
-# Comparisons that become sets of strings, by column; the values are fields of ScanPredicate.
+# Comparisons that become sets of strings: column -> field of ScanPredicate.
 _STRING_FIELDS = {
     "topic": "topics",
     "unique_key": "unique_keys",
@@ -76,7 +76,7 @@ _STRING_FIELDS = {
 }
 
 
-# Comparisons that become ranges: field, least and greatest value of the column.
+# Comparisons that become ranges: column -> field, least and greatest value of the column.
 _RANGE_FIELDS = {
     "queue_id": ("queue_id_range", -INT32_MAX - 1, INT32_MAX),
     "queue_offset": ("queue_offset_range", -INT64_MAX - 1, INT64_MAX),
@@ -85,7 +85,7 @@ _RANGE_FIELDS = {
 }
 
 
-# Fields of the same columns for IN with values that do not lie side by side.
+# Fields of the same columns for IN with values that are not one run.
 _SET_FIELDS = {
     "queue_offset": "queue_offsets",
     "commit_log_offset": "commit_log_offsets",
@@ -95,9 +95,9 @@ _SET_FIELDS = {
 
 @dataclass(frozen=True)
 class ScanPredicate:
-    """What a row must satisfy: all of the fields; None and open ranges ask for nothing.
+    """The conditions of a read: a row must satisfy every field that is not None or open.
 
-    Sets are never mixed with what they imply: ``topic_pattern`` is None when ``topics`` is
+    A set replaces the condition that it implies: ``topic_pattern`` is None when ``topics`` is
     given, and ``queue_id_range`` is open when ``queue_ids`` is given. Bounds fit the columns'
     types.
     """
@@ -110,15 +110,15 @@ class ScanPredicate:
     queue_offset_range: IntRange = ANY
     commit_log_offset_range: IntRange = ANY
     store_time_ms: IntRange = ANY
-    """When not ``ANY``, both ends are set: times that Spark cannot hold are null, not inside."""
+    """Both ends are set unless ``ANY``: times that Spark cannot hold are null, so outside."""
     queue_offsets: frozenset[int] | None = None
-    """Scattered values of IN; their range has all of them, for planning. So the next two."""
+    """Scattered values of IN. The range above spans them, for planning. Likewise the next two."""
     commit_log_offsets: frozenset[int] | None = None
     store_times_ms: frozenset[int] | None = None
     starting_offsets: OffsetBound | None = None
     ending_offsets: OffsetBound | None = None
     keys: frozenset[str] | None = None
-    """Words of KEYS, one of which the message must have."""
+    """Words of KEYS; the message must have one of them."""
     unique_keys: frozenset[str] | None = None
     message_ids: frozenset[str] | None = None
     """Well-formed upper-case ids only."""
@@ -127,11 +127,11 @@ class ScanPredicate:
     sql_filter: SqlFilter | None = None
     """Must be true for the properties of the message."""
     key_equals: frozenset[str] | None = None
-    """Of table ``keys``: values of column ``key``."""
+    """Values of column ``key`` of table ``keys``."""
     key_files: KeyFiles | None = None
-    """Keys one of which the message must have, and of table ``keys`` the row."""
+    """The message must have one of these keys; in table ``keys``, the row."""
     drops_gaps: bool = False
-    """A filter of Spark's was taken: rows of ``_corrupt_record``, null elsewhere, fail it."""
+    """A filter of Spark's is applied here; rows of damage fail it, as their columns are null."""
 
     @property
     def is_empty(self) -> bool:
@@ -149,7 +149,7 @@ class ScanPredicate:
 
 
 def from_options(options: SourceOptions) -> ScanPredicate:
-    """Return what the options alone ask for."""
+    """Return the predicate of the options alone."""
     sql = sql_option(options)
     predicate = ScanPredicate(
         sql_filter=None if sql is None else sql.sql_filter,
@@ -175,11 +175,11 @@ def from_options(options: SourceOptions) -> ScanPredicate:
 def with_filters(
     predicate: ScanPredicate, filters: Sequence[Any], table: str
 ) -> tuple[ScanPredicate, list[Any]]:
-    """Take the filters that can be applied exactly, nulls included.
+    """Return the predicate with Spark's filters, and the filters that Spark has to apply itself.
 
-    Taken: ``= IN`` on topic, unique_key, message_id, tags and key; ``= IN < <= > >=`` on
-    queue_id, queue_offset, commit_log_offset and store_timestamp; IS NOT NULL beside a taken
-    comparison of the same column.
+    Filters that can be applied exactly, nulls included: ``= IN`` on topic, unique_key, message_id,
+    tags and key; ``= IN < <= > >=`` on queue_id, queue_offset, commit_log_offset and
+    store_timestamp; IS NOT NULL beside such a comparison of the same column.
     """
     if table not in _FILTERED_TABLES:
         return predicate, list(filters)
@@ -196,8 +196,8 @@ def with_filters(
 
 
 def _comparison(spark_filter: Any) -> Comparison | None:
-    """Return a filter in plain terms; None for one that cannot be applied exactly."""
-    from rmqsource.spark_compat import filter_operator  # noqa: PLC0415 (all else is without)
+    """Return a filter as a comparison; None if it cannot be applied exactly."""
+    from rmqsource.spark_compat import filter_operator  # noqa: PLC0415 (the rest needs no Spark)
 
     operator = filter_operator(spark_filter)
     if operator in {None, _NOT_NULL} or len(spark_filter.attribute) != 1:
@@ -217,7 +217,7 @@ def _comparison(spark_filter: Any) -> Comparison | None:
 
 
 def _not_null_column(spark_filter: Any) -> str | None:
-    """Return the column of which a filter asks only that it is not null."""
+    """Return the column of an IS NOT NULL filter; None for other filters."""
     from rmqsource.spark_compat import filter_operator  # noqa: PLC0415 (see above)
 
     if filter_operator(spark_filter) != _NOT_NULL or len(spark_filter.attribute) != 1:
@@ -226,7 +226,7 @@ def _not_null_column(spark_filter: Any) -> str | None:
 
 
 def _narrowed(predicate: ScanPredicate, comparison: Comparison) -> ScanPredicate:
-    """Return a predicate that asks for the comparison too; no value at all matches nothing."""
+    """Return the predicate with a comparison added; one without values matches nothing."""
     column, operator, values, _ = comparison
     if column in _STRING_FIELDS:
         return _intersect(predicate, column, values)
@@ -240,7 +240,7 @@ def _narrowed(predicate: ScanPredicate, comparison: Comparison) -> ScanPredicate
 
 
 def _among(predicate: ScanPredicate, column: str, values: list[int]) -> ScanPredicate:
-    """Intersect with single values; where they are one run, their range says it all."""
+    """Intersect with single values; if they are one run, their range is enough."""
     _, low, high = _RANGE_FIELDS[column]
     wanted = frozenset(value for value in values if low <= value <= high)
     if not wanted:
@@ -263,7 +263,7 @@ def _int_range(operator: str, value: int) -> IntRange:
 
 
 def _ms_range(operator: str, nanoseconds: int) -> IntRange:
-    """Return the whole ms that compare so with an instant between or on them."""
+    """Return the whole ms that satisfy the comparison with an instant on or between them."""
     floor, rest = divmod(nanoseconds, _NS_PER_MS)
     if not rest:
         return _int_range(operator, floor)
@@ -292,7 +292,7 @@ def _narrow(predicate: ScanPredicate, column: str, other: IntRange) -> ScanPredi
 
 
 def _with_queue_ids(predicate: ScanPredicate, wanted: frozenset[int]) -> ScanPredicate:
-    """Intersect queue ids with a set, which then stands for the range too."""
+    """Intersect queue ids with a set, which then replaces the range as well."""
     inside = {i for i in wanted if predicate.queue_id_range.contains(i)}
     in_type = frozenset(i for i in inside if -INT32_MAX - 1 <= i <= INT32_MAX)
     ids = in_type if predicate.queue_ids is None else in_type & predicate.queue_ids
@@ -302,7 +302,7 @@ def _with_queue_ids(predicate: ScanPredicate, wanted: frozenset[int]) -> ScanPre
 def _intersect(predicate: ScanPredicate, column: str, values: Iterable[str]) -> ScanPredicate:
     field = _STRING_FIELDS[column]
     wanted = frozenset(values)
-    if column == "message_id":  # others equal no id, and need not be decoded by anybody
+    if column == "message_id":  # other text equals no id and need not be decoded
         wanted = frozenset(v for v in wanted if is_message_id(v))
     current: frozenset[str] | None = getattr(predicate, field)
     if current is not None:
@@ -329,9 +329,9 @@ class KeyFiles(NamedTuple):
     Attributes
     ----------
     base
-        The directory that it starts at if it is relative.
+        The directory that a relative ``place`` starts at.
     files
-        (path, bytes, time of change in ms) of each.
+        (path, bytes, modification time in ms) of each file.
     """
 
     place: str
@@ -340,12 +340,12 @@ class KeyFiles(NamedTuple):
 
 
 def find_key_files(place: str | None, base: str) -> KeyFiles | None:
-    """List the files that an option names; None without one.
+    """List the files of keys at a place; None if ``place`` is None.
 
     Raises
     ------
     SourceOptionError
-        There are none.
+        There are none, or something else than a file is among them.
     """
     if place is None:
         return None
@@ -369,12 +369,12 @@ def find_key_files(place: str | None, base: str) -> KeyFiles | None:
 
 @lru_cache(maxsize=1)
 def load_keys(key_files: KeyFiles) -> KeySet:
-    """Read the keys; the last set is kept, for the next task of this process.
+    """Read the keys; the last set is cached for the next task of this process.
 
     Raises
     ------
     SourceOptionError
-        A file is another one than was planned, or holds no keys.
+        A file is gone, has changed since planning, or has neither of the formats.
     """
     directory = StoreDirectory(key_files.place, key_files.base)
     parts = []

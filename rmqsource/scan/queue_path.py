@@ -1,8 +1,8 @@
 """The consume queue path: records of some topics through their queues' units.
 
-It is taken only where the units provably stand for all records that a scan would find. What they
-do not prove (a tail that is not dispatched yet, a front whose queue files are gone, bytes of the
-log that no queue's unit covers) comes back as ranges to be scanned.
+The planner uses it only where the units provably cover all records that a scan would find. Parts
+of the log that they do not prove (the undispatched tail, a front whose queue files are gone, bytes
+that no queue's unit covers) are returned as ranges to scan.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 MAX_UNITS = 20_000_000
+"""Splits carry the places of at most this many records (8 bytes each); for more the log is
+scanned."""
 _MAX_HASH = 2**31 - 1
-"""Places of more records are not carried in splits (8 bytes each); the log is scanned then."""
 _MOST_UNITS = 1 << 20
+"""The proof reads at most this many units (20 MB)."""
 _MOST_QUEUES = 1 << 10
-"""More is not read for the proof: 20 MB, and files of so many queues."""
+"""The proof reads the files of at most this many queues."""
 _MOST_REMOTE_QUEUES = 64
-"""Of a remote store: each takes some twenty requests."""
+"""The same bound for a remote store, where each queue takes about twenty requests."""
 
 
 class UnprovedError(Exception):
@@ -45,9 +47,9 @@ class UnprovedError(Exception):
 
 
 class RecordPlaces(NamedTuple):
-    """Records found through units: ascending offsets and their sizes; and ranges to be scanned.
+    """Records located through units (ascending offsets, and sizes), and ranges to scan.
 
-    ``trusted`` says in words what was not proved; empty: nothing.
+    ``trusted`` says in words what was not proved; empty if everything was.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -57,14 +59,14 @@ class RecordPlaces(NamedTuple):
 
 
 class _Queue(NamedTuple):
-    """Selected units of one queue, and between which offsets of the log all are known."""
+    """Selected units of one queue, complete for the log offsets ``[front, tail)``."""
 
     units: npt.NDArray[np.void]
     front: int
     tail: int
 
     def between(self, front: int, tail: int) -> npt.NDArray[np.void]:
-        """Return the units of records that start there; all of them are not copied."""
+        """Return the units of records that start in ``[front, tail)``; not a copy if all do."""
         starts = self.units["commit_log_offset"]
         inside = (starts >= front) & (starts < tail)
         return self.units if inside.all() else self.units[inside]
@@ -78,7 +80,7 @@ def read_queue_units(
     Raises
     ------
     UnprovedError
-        Not forced, and something is missing or damaged.
+        Something is missing or damaged and ``forced`` is false, or the queues cannot be used.
     """
     dispatched = snapshot.dispatched_offset(_present(snapshot, predicate))  # before any unit
     keys = [
@@ -107,10 +109,10 @@ def read_queue_units(
 
 
 def describe_lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
-    """Return which of the predicate's queues evidently lost units that are asked for, in words.
+    """Describe the predicate's queues that evidently lost selected units, one text for each.
 
-    Where the log has its first record, no unit has expired: a queue that begins late lost its
-    first ones, and one that is not there, though a group has consumed from it, all.
+    While the log still has its first record, no unit has expired. A queue that begins above 0 has
+    therefore lost its first units, and a missing queue from which a group has consumed all of them.
     """
     if snapshot.min_phy_offset > 0 or snapshot.kind.queue_database:
         return []
@@ -130,7 +132,7 @@ def describe_lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> l
 
 
 def _consumed(snapshot: StoreSnapshot) -> set[tuple[str, int]]:
-    """Return the queues of which groups have consumed messages."""
+    """Return the queues from which groups have consumed messages."""
     return {
         (topic, queue_id)
         for (_, topic), queues in load_consumer_offsets(snapshot.directory).items()
@@ -140,7 +142,7 @@ def _consumed(snapshot: StoreSnapshot) -> set[tuple[str, int]]:
 
 
 def _uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[list[Range], str]:
-    """Return what no unit covers; and in words what is trusted, where there is too much to read."""
+    """Return the ranges that no unit covers, and in words what is trusted if not all was read."""
     is_told = snapshot.topic_configs is not None
     try:
         return uncovered(snapshot, start, stop, None if is_told else MAX_UNITS), ""
@@ -191,7 +193,7 @@ def _check_complete(
     snapshot: StoreSnapshot, topic: str, present: set[int], predicate: ScanPredicate
 ) -> None:
     configs = snapshot.topic_configs
-    if configs is None and present:  # as `MessageStore` writes it: the directories tell
+    if configs is None and present:  # as `MessageStore` writes it: directories name the queues
         return
     config = (configs or {}).get(topic)
     if config is None:
@@ -220,7 +222,7 @@ def _read_queue(
         if high - low > MAX_UNITS:
             raise UnprovedError(f"more than {MAX_UNITS:,} units of {where} are asked for")
         units = queue.read_units(low, high)
-        # What lies before the first or after the last unit matters only if it is asked for.
+        # Records before the first or after the last unit matter only if they are selected.
         front = 0 if forced or low > held.min_offset else _front(snapshot, queue, held, units)
         cut = forced or high < held.max_offset
         tail = snapshot.end_offset if cut else _tail(snapshot, queue, held)
@@ -236,7 +238,7 @@ def _read_queue(
 def _wanted_range(
     predicate: ScanPredicate, topic: str, queue_id: int, held: QueueRange
 ) -> tuple[int, int]:
-    """Return the queue offsets that are asked for, of those that the queue holds."""
+    """Return the range of the queue's offsets that the predicate selects."""
     wanted = predicate.queue_offset_range
     lows = (wanted.start, _bound(predicate, "starting_offsets", topic, queue_id))
     highs = (wanted.stop, _bound(predicate, "ending_offsets", topic, queue_id))
@@ -251,7 +253,7 @@ def _are_in_order(units: npt.NDArray[np.void]) -> bool:
 
 
 def _is_aligned(snapshot: StoreSnapshot, first_offset: int, units: npt.NDArray[np.void]) -> bool:
-    """Return whether the first and the last unit lie at their records' own queue offsets."""
+    """Return whether the first and last unit are at the queue offsets their records name."""
     for row in {0, len(units) - 1} if len(units) else ():
         start = int(units["commit_log_offset"][row])
         segment = snapshot.log.segments.find(start)
@@ -266,18 +268,21 @@ def _is_aligned(snapshot: StoreSnapshot, first_offset: int, units: npt.NDArray[n
 def _front(
     snapshot: StoreSnapshot, queue: StoredUnits, held: QueueRange, units: npt.NDArray[np.void]
 ) -> int:
-    """Return the offset of the log before which records of the queue may have no unit."""
+    """Return the log offset before which records of the queue may have no unit."""
     if held.max_offset == 0:
         return snapshot.end_offset  # a directory without units: its files were lost
     if held.min_offset == 0 or _is_expired(snapshot, queue, held.min_offset - 1):
-        return 0  # the first message ever, or the unit before points below the log
+        return 0  # the first message ever, or the previous unit points below the log
     if len(units) == 0:
         return snapshot.end_offset
     return int(units["commit_log_offset"][0])
 
 
 def _is_expired(snapshot: StoreSnapshot, queue: StoredUnits, queue_offset: int) -> bool:
-    """Return whether there is a unit that points below the log; garbage can look smaller still."""
+    """Return whether the unit points to a whole record below the log's start.
+
+    Garbage can hold a smaller offset still, so its sign and size are checked as well.
+    """
     if queue_offset < queue.first_unit_offset():
         return False
     unit = queue.read_units(queue_offset, queue_offset + 1)
@@ -286,13 +291,13 @@ def _is_expired(snapshot: StoreSnapshot, queue: StoredUnits, queue_offset: int) 
 
 
 def _tail(snapshot: StoreSnapshot, queue: StoredUnits, held: QueueRange) -> int:
-    """Return the offset of the log after which records of the queue may have no unit.
+    """Return the log offset after which records of the queue may have no unit.
 
-    Where the last file is full, a next one may have been lost; where something follows the last
-    unit, units in between may have been.
+    If the last file is full, the next one may be lost; if units follow the last valid one, units
+    in between may be.
     """
     file_end = queue.stored_end()
-    if file_end - held.max_offset > MAX_UNITS:  # a file far behind the others, or of any length
+    if file_end - held.max_offset > MAX_UNITS:  # a file far past the others, or of any length
         raise UnprovedError(
             f"more than {MAX_UNITS:,} units could follow the last one of consume queue "
             f"{queue.topic}/{queue.queue_id}"
@@ -309,8 +314,8 @@ def _with_tags(
 ) -> npt.NDArray[np.void]:
     """Return the units whose record may have one of the tags.
 
-    A code that is no hash, which a broker makes of 32 bits, is an address or damaged: its record is
-    read.
+    Brokers write hashes of 32 bits. Any other code is an address of the extension file or damage,
+    so its record is read.
     """
     if predicate.tags is None or topic == SCHEDULE_TOPIC:
         return units
@@ -329,32 +334,33 @@ def _joined(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *(c.astype(np.int64) for c in columns)])
 
 
-# Every dispatched record has a unit in one queue at least, so the units of all queues together
-# cover the log but for the blank records that close its segments, and records that are in no queue.
+# Every dispatched record has a unit in at least one queue. The units of all queues together
+# therefore cover the log, except for the blank records that close its segments and for records that
+# are in no queue.
 class UncountedError(Exception):
-    """There is too much to be read for the proof, or it is damaged."""
+    """The queues are damaged or too many to read for the proof."""
 
 
 class OverlapError(Exception):
-    """Two units claim the same bytes of the log: one of them is damaged."""
+    """Two units claim the same bytes of the log, so one of them is damaged."""
 
 
 def uncovered(
     snapshot: StoreSnapshot, start: int, stop: int, most_units: int | None = None
 ) -> list[Range]:
-    """Return the ranges of ``[start, stop)`` of the log that no unit covers, ascending.
+    """Return the ranges of the log in ``[start, stop)`` that no unit covers, ascending.
 
     Parameters
     ----------
     most_units
-        More are not read; a million, if None.
+        Limit of the units to read; a million (2**20) if None.
 
     Raises
     ------
     UncountedError
-        It is not known.
+        There are more units or queues than the limits, or a queue is damaged.
     OverlapError
-        Units claim the same bytes, and are not of one record.
+        Units of different records claim the same bytes.
     """
     if start >= stop:
         return []
@@ -381,7 +387,7 @@ def uncovered(
 
 
 def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
-    """Return whether a blank record fills a range that reaches to the end of its segment."""
+    """Return whether a blank record fills the range up to the end of its segment."""
     segment = snapshot.log.segments.find(start)
     if segment is None:
         return False
@@ -394,7 +400,7 @@ def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
 
 
 def _units(snapshot: StoreSnapshot, start: int, stop: int, left: int) -> tuple[Int64s, Int64s]:
-    """Return where the records of all units begin and end that begin in a range."""
+    """Return the begins and ends of all units' records that begin in ``[start, stop)``."""
     begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for topic, queue_id in snapshot.prefetched_queues(snapshot.queue_paths, units=True):
         queue, held = snapshot.consume_queue(topic, queue_id), snapshot.queue_range(topic, queue_id)

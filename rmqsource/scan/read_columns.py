@@ -1,4 +1,4 @@
-"""Columns of messages as Arrow batches without Spark: planned and read as Spark would."""
+"""Read columns of messages as Arrow batches without Spark, planned as for Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DROPPING = "DROPMALFORMED"
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody how many splits are read."""
+    """Ignore progress: the default of `read_columns`."""
 
 
 def read_columns(
@@ -40,7 +40,7 @@ def read_columns(
 ) -> Iterator[Columns]:
     """Yield batches of some columns of all stores that the options name.
 
-    With ``mode=PERMISSIVE`` they have ``_corrupt_record`` too, and a row for each gap.
+    With ``mode=PERMISSIVE`` the batches also have ``_corrupt_record`` and a row for each gap.
     """
     predicate = from_options(options)
     plans = plan_read(options, predicate)
@@ -77,7 +77,7 @@ def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePla
 
 
 def within_limit(plans: list[StorePlan], max_splits: int) -> list[StorePlan]:
-    """Share ``maxPartitions`` among the stores by their splits; each store keeps one."""
+    """Share ``maxPartitions`` among the stores in proportion to their splits, at least one each."""
     total = sum(len(plan.splits) for plan in plans)
     if total <= max_splits:
         return plans
@@ -114,7 +114,7 @@ def _missing(plan: StorePlan) -> str | None:
 
 
 def plan_text(plans: Sequence[StorePlan]) -> str:
-    """Return plans as a text for a person; nothing in it but its line ends steers a terminal."""
+    """Return plans as text for people, free of control characters except its line ends."""
     return "\n\n".join(_store_text(plan) for plan in plans)
 
 

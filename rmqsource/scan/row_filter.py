@@ -1,7 +1,7 @@
-"""A predicate applied to batches of records, exactly and in columns.
+"""Apply a predicate to batches of records, exactly and by column.
 
-Fixed fields first, on frames: bodies and properties of rows that fail are never touched. What only
-the properties tell comes after.
+Fixed fields come first, on frames, so bodies and properties of rows that fail are never touched.
+Conditions on properties come after.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPLACEMENT = "\ufffd"
 def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: bool) -> Mask:
     """Return which records may match by their fixed fields.
 
-    Exact, but for the queue offsets of inner batches: theirs are looked at when they are unpacked.
+    Exact, except for queue offsets of inner batches, which are checked when those are unpacked.
     """
     keep = np.ones(len(frames), np.bool_)
     if not undispatched:
@@ -76,7 +76,7 @@ def _topic_mask(topics: Array, predicate: ScanPredicate) -> Mask:
     keep = np.ones(len(topics), np.bool_)
     wanted = predicate.topics
     if wanted is not None and any(_REPLACEMENT in topic for topic in wanted):
-        keep &= _mask_of_names(topics, wanted.__contains__)  # what bytes that are no text become
+        keep &= _mask_of_names(topics, wanted.__contains__)  # how invalid UTF-8 is decoded
     elif wanted is not None:
         names = [topic.encode("utf-8", "surrogatepass") for topic in wanted]
         value_set = pa.array(names, pa.binary())
@@ -96,7 +96,7 @@ def _mask_of_names(topics: Array, matches: Callable[[str], bool]) -> Mask:
 
 
 def bounds_queue_offsets(predicate: ScanPredicate) -> bool:
-    """Return whether a predicate asks for queue offsets at all."""
+    """Return whether a predicate bounds queue offsets at all."""
     bounds = (predicate.starting_offsets, predicate.ending_offsets)
     given = any(bound is not None and bound.offsets for bound in bounds)
     wanted = predicate.queue_offset_range
@@ -110,7 +110,7 @@ def queue_offset_mask(
     queue_offsets: npt.NDArray[np.int64],
     predicate: ScanPredicate,
 ) -> Mask:
-    """Return which queue offsets lie in the asked-for range of their queue."""
+    """Return which queue offsets the predicate selects from their queue."""
     keep = np.ones(len(queue_offsets), np.bool_)
     keep &= _inside(queue_offsets, predicate.queue_offset_range)
     if predicate.queue_offsets is not None:
@@ -140,7 +140,7 @@ def _bounds(
 
 
 def needs_properties(predicate: ScanPredicate) -> bool:
-    """Return whether a predicate asks for anything that only decoding tells."""
+    """Return whether a predicate has conditions that need decoded messages."""
     return any(
         wanted is not None
         for wanted in (
@@ -158,7 +158,7 @@ def needs_properties(predicate: ScanPredicate) -> bool:
 def column_mask(
     columns: MessageColumns | UnwrappedRows, rows: int, predicate: ScanPredicate
 ) -> Mask:
-    """Return which decoded messages match all but the SQL filter."""
+    """Return which decoded messages match every condition except the SQL filter."""
     keep = np.ones(rows, np.bool_)
     for name, wanted in (
         ("tags", predicate.tags),
@@ -177,12 +177,12 @@ def column_mask(
 
 
 class SqlResult(NamedTuple):
-    """What a SQL filter says of some messages.
+    """Result of a SQL filter for some messages.
 
     Attributes
     ----------
     first_failure
-        Why the first of them has none; empty: all have.
+        Why the first failed message has no result; empty if all have one.
     """
 
     true: Mask
@@ -193,7 +193,7 @@ class SqlResult(NamedTuple):
 def sql_result(
     sql_filter: SqlFilter, columns: MessageColumns | UnwrappedRows, keep: Mask
 ) -> SqlResult:
-    """Evaluate a SQL filter for messages; of those that ``keep`` does not mark none counts.
+    """Evaluate a SQL filter for the messages that ``keep`` marks.
 
     Only the properties that the filter names are decoded.
     """

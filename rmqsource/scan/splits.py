@@ -1,4 +1,4 @@
-"""What a read will do: splits, and what a person wants to know of how they were chosen."""
+"""The plan of a read: its splits, and an account for people of how they were chosen."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MESSAGE_ID = "message_id"
 NOTHING = "none"
 
 _MIN_BALANCED_BYTES = 4 << 20
-"""Splits are not made smaller than this for the sake of balance: an empty one costs 27 ms."""
+"""Balancing does not make splits smaller than this: an empty one costs 27 ms."""
 
 
 class SegmentPositions(NamedTuple):
     """Records of one segment by their physical offsets (ascending ``int64``, native order).
 
-    ``sizes``, of a remote store, has the bytes of each (``int32``), so that no more are fetched;
-    empty: they are not known.
+    For a remote store, ``sizes`` has the bytes of each record (``int32``), so that no more are
+    fetched; empty if they are not known.
     """
 
     path: str
@@ -48,7 +48,7 @@ class SegmentPositions(NamedTuple):
         return np.frombuffer(self.offsets, np.int64)
 
     def record_bytes(self) -> npt.NDArray[np.int64] | None:
-        """Return the sizes of the records; None where they are not known."""
+        """Return the sizes of the records; None if they are not known."""
         return np.frombuffer(self.sizes, np.int32).astype(np.int64) if self.sizes else None
 
 
@@ -58,7 +58,7 @@ class CompactedSlice(NamedTuple):
     Attributes
     ----------
     units
-        How many there were when it was planned; -1: a broker may change them meanwhile.
+        Number of units at planning; -1 if a broker may change them before the read.
     """
 
     topic: str
@@ -74,9 +74,9 @@ Part = Union[LogSlice, SegmentPositions, CompactedSlice]
 
 @dataclass(frozen=True)
 class Split:
-    """What one task reads, in order: ranges of logs and single records.
+    """Ranges of logs and single records that one task reads, in order.
 
-    ``versions`` has, of a remote store, what tells that files are still those that were planned.
+    For a remote store, ``versions`` identifies the planned version of each file.
     """
 
     store: str
@@ -85,7 +85,7 @@ class Split:
 
 
 class SplitLimits(NamedTuple):
-    """How large splits may be, and how many."""
+    """Limits on the size and number of splits."""
 
     max_bytes: int
     min_splits: int
@@ -93,7 +93,7 @@ class SplitLimits(NamedTuple):
     parallelism: int
 
     def target_bytes(self, total: int) -> int:
-        """Return the bytes of a split, so that few splits of equal size keep all cores busy."""
+        """Return a size of splits with which few, equal ones keep all cores busy."""
         count = max(-(-total // self.max_bytes), self.min_splits, 1)
         balanced = -(-count // self.parallelism) * self.parallelism
         if total // balanced >= _MIN_BALANCED_BYTES:
@@ -129,7 +129,7 @@ def slices_of(
 ) -> list[LogSlice]:
     """Cut ranges of the log at segment ends and into pieces of at most ``target_bytes``.
 
-    ``exact``: where a range begins whose first bytes no other range looks at.
+    ``exact`` is the start of a range whose first bytes no other range reads.
     """
     return [
         piece._replace(starts_exactly=True) if piece.start == exact else piece
@@ -175,7 +175,7 @@ def place_records(
 ) -> list[tuple[SegmentPositions, int]]:
     """Cut ascending record offsets by segment and into pieces of about ``target_bytes``.
 
-    ``fetched``, of a remote store: the bytes that are fetched for each.
+    For a remote store, ``fetched`` has the bytes to fetch for each record.
     """
     if len(offsets) == 0:
         return []
@@ -200,10 +200,10 @@ def place_records(
 def fetched_bytes(
     offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], file_size: int
 ) -> npt.NDArray[np.int64]:
-    """Return the bytes that are fetched of a remote log for each of some records (ascending).
+    """Return the bytes to fetch from a remote log for each record (ascending).
 
-    Close ones are fetched together, with what lies between. ``file_size`` is that of segments; 0
-    where all are in one.
+    Records close to each other are fetched together with the bytes between them. ``file_size`` is
+    the size of segments; 0 if all records are in one segment.
     """
     gaps = np.diff(offsets) - sizes[:-1]
     joined = np.diff(offsets) <= JOIN_BYTES
@@ -215,7 +215,7 @@ def fetched_bytes(
 
 
 def sized_slices(slices: Sequence[LogSlice]) -> list[tuple[LogSlice, int]]:
-    """Return slices with the bytes that they cover."""
+    """Return the slices, each with the bytes that it covers."""
     return [(piece, min(piece.stop, piece.end_offset) - piece.start) for piece in slices]
 
 
@@ -225,11 +225,11 @@ def group_parts(
     target_bytes: int,
     max_splits: int,
 ) -> list[Split]:
-    """Put small parts together until a split has about ``target_bytes``.
+    """Combine small parts into splits of about ``target_bytes``.
 
-    A split may be a sixteenth larger, so that parts cut by other bounds do not leave a small one
-    over. Where parts that do not fill a split still make too many, each takes what begins in its
-    share of the bytes.
+    A split may be a sixteenth larger, so that parts cut at other bounds do not leave a small
+    remainder. If that makes more than ``max_splits``, each split takes the parts that begin in an
+    equal share of the bytes.
     """
     groups: list[list[Part]] = []
     tolerance = target_bytes // 16
@@ -256,7 +256,7 @@ def _equal_shares(parts: Sequence[tuple[Part, int]], count: int) -> list[list[Pa
 
 
 def merge_splits(splits: Sequence[Split], count: int) -> tuple[Split, ...]:
-    """Join neighbours of one store, evenly, until at most ``count`` splits are left."""
+    """Join neighbouring splits of one store evenly, until at most ``count`` are left."""
     if len(splits) <= count:
         return tuple(splits)
     bounds = [i * len(splits) // count for i in range(count + 1)]
@@ -270,7 +270,7 @@ def _merged(splits: Sequence[Split]) -> Split:
 
 
 def total_bytes(ranges: Sequence[Range]) -> int:
-    """Return the bytes of disjoint ranges."""
+    """Return the total bytes of disjoint ranges."""
     return sum(stop - start for start, stop in ranges)
 
 
@@ -281,7 +281,7 @@ def clip_ranges(ranges: Sequence[Range], start: int, stop: int) -> list[Range]:
 
 
 def outside(offsets: npt.NDArray[np.int64], ranges: Sequence[Range]) -> npt.NDArray[np.bool_]:
-    """Return which offsets lie in none of the ranges."""
+    """Return which offsets are in none of the ranges."""
     keep = np.ones(len(offsets), np.bool_)
     for start, stop in ranges:
         keep &= (offsets < start) | (offsets >= stop)

@@ -1,4 +1,4 @@
-"""Open the stores that the options name, and the tokens that pin them."""
+"""Open the stores that the options name; make and check the tokens that pin them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 VANISHED_ATTEMPTS = 64
-"""So often a store is listed anew where files of it vanish between listing and reading: a broker
-that is told to may delete a segment each millisecond, and a look takes some."""
+"""How often a store is listed if its files vanish between listing and reading: a broker can be
+configured to delete a segment every millisecond, and a listing takes several."""
 _PATH_KEYS = (
     "storePathCommitLog",
     "readOnlyCommitLogStorePaths",
@@ -41,12 +41,12 @@ class LogRange(NamedTuple):
 
 
 def store_config(options: SourceOptions) -> MessageStoreConfig:
-    """Return the configuration of the stores: a broker's file, overridden by options."""
+    """Return the configuration of the stores: the broker's file, overridden by options."""
     return MessageStoreConfig.from_properties(store_properties(options))
 
 
 def store_properties(options: SourceOptions) -> dict[str, str]:
-    """Return a broker's settings by RocketMQ's keys: those of its file, overridden by options."""
+    """Return the broker's settings by RocketMQ's keys: its file, overridden by options."""
     properties = {}
     if options.config:
         properties = load_broker_config(str(Path(options.working_directory, options.config)))
@@ -59,12 +59,12 @@ def store_properties(options: SourceOptions) -> dict[str, str]:
 
 
 def _below_root(key: str, paths: str, root: str) -> str:
-    """Make a broker's absolute directories relative, so that they hold where the store lies now.
+    """Make a broker's absolute directories relative, so that they are valid where the store is now.
 
     Raises
     ------
     SourceOptionError
-        One is a path of Windows, elsewhere than below the root: it cannot be on this machine.
+        A Windows path is not below the root, so it cannot be on this machine.
     """
     names = []
     for name in (_with_slashes(each.strip()) for each in paths.split(",")):
@@ -82,7 +82,7 @@ def _below_root(key: str, paths: str, root: str) -> str:
 
 
 def _with_slashes(path: str) -> str:
-    """Return a path of Windows as the same one with slashes; any other as it is."""
+    """Return a Windows path with slashes; any other path unchanged."""
     return path.replace("\\", "/") if _WINDOWS_PATH.match(path) else path
 
 
@@ -92,9 +92,11 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
     Raises
     ------
     StoreError
-        A path matches nothing, is no store, or cannot be read.
+        A path matches nothing, is not a store, or cannot be read.
+    SourceOptionError
+        The token of option ``snapshot`` does not fit a store.
     DataLossError
-        What option ``snapshot`` pins is gone in part, and ``failOnDataLoss`` is true.
+        Part of the log that option ``snapshot`` pins is gone, and ``failOnDataLoss`` is true.
     """
     base = options.working_directory
     paths = tuple(expand_paths(options.paths, base))
@@ -116,7 +118,7 @@ def open_snapshots(options: SourceOptions) -> Iterator[StoreSnapshot]:
 def open_snapshot(
     path: str, config: MessageStoreConfig, end_offset: int | None, base: str = ""
 ) -> StoreSnapshot:
-    """Open a store, again where files of it vanish meanwhile; relative paths start at a base."""
+    """Open a store, retrying if its files vanish; a relative path starts at ``base``."""
     directory = StoreDirectory(path, base)
     for _ in range(VANISHED_ATTEMPTS - 1):
         try:
@@ -127,7 +129,7 @@ def open_snapshot(
 
 
 def _pinned(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -> StoreSnapshot:
-    """Check that a store still holds what a token pins; close it where it does not."""
+    """Check that a store still has the log that a token pins; close the store if not."""
     try:
         _check_pin(snapshot, pin, options)
     except BaseException:
@@ -159,7 +161,7 @@ def _check_pin(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -
 
 
 def missing_log(snapshot: StoreSnapshot, options: SourceOptions) -> LogRange | None:
-    """Return what option ``snapshot`` pins and the log no longer has; None: nothing."""
+    """Return the range that option ``snapshot`` pins and the log has lost; None if nothing."""
     if options.snapshot is None:
         return None
     pin = parse_token(options.snapshot)[snapshot.directory.uri]
@@ -169,7 +171,7 @@ def missing_log(snapshot: StoreSnapshot, options: SourceOptions) -> LogRange | N
 
 
 def on_present_files(snapshot: StoreSnapshot, work: Callable[[StoreSnapshot], _T]) -> _T:
-    """Return what work makes of a store; of the store opened anew where a file of it vanishes."""
+    """Return the result of ``work`` on a store, reopening the store if a file of it vanishes."""
     for attempt in range(VANISHED_ATTEMPTS - 1):
         try:
             if attempt == 0:
@@ -193,12 +195,12 @@ def make_token(options: SourceOptions) -> str:
 
 
 def parse_token(token: str) -> dict[str, LogRange]:
-    """Return the pinned part of the log of each store, by its path.
+    """Return the pinned range of each store's log, by the store's path.
 
     Raises
     ------
     SourceOptionError
-        It is none.
+        The text is not a valid token.
     """
     try:
         values = json.loads(token)
@@ -221,7 +223,7 @@ def parse_token(token: str) -> dict[str, LogRange]:
 def _pin(path: str, pin: object) -> LogRange:
     if isinstance(pin, dict) and set(pin) == {"begin", "end"}:
         begin, end = pin["begin"], pin["end"]
-        are_numbers = type(begin) is int and type(end) is int  # a bool is no number here
+        are_numbers = type(begin) is int and type(end) is int  # excludes bool
         if are_numbers and 0 <= begin <= end <= INT64_MAX:
             return LogRange(begin, end)
     raise SourceOptionError(
