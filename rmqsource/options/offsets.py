@@ -15,7 +15,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 SPECIFIC = "specific"
 
-# The numbers that Spark's Kafka source gives the two words in its JSON.
+# Spark's Kafka source uses these numbers for the two words in its JSON.
 _LATEST_NUMBER = -1
 _EARLIEST_NUMBER = -2
 _EXPECTED = 'earliest, latest, or JSON as {"topic": {"0": 12, "1": 0}}'
@@ -25,7 +25,7 @@ _EXPECTED = 'earliest, latest, or JSON as {"topic": {"0": 12, "1": 0}}'
 class OffsetBound:
     """One end of a range of queue offsets; the ending one is exclusive.
 
-    A queue that ``offsets`` does not name is not bounded at this end.
+    Queues that ``offsets`` does not name are unbounded at this end.
     """
 
     kind: str
@@ -33,10 +33,10 @@ class OffsetBound:
     offsets: Mapping[tuple[str, int], int] = field(default_factory=dict, hash=False)
     """Offset by topic and queue id, not negative; empty unless ``specific``."""
     latest: frozenset[tuple[str, int]] = frozenset()
-    """Queues that a stream starts at their ends."""
+    """Queues whose end is where a stream starts."""
 
     def offset_of(self, topic: str, queue_id: int) -> int | None:
-        """Return the bound of a queue; None where it has none."""
+        """Return the bound of a queue; None if it is unbounded."""
         return self.offsets.get((topic, queue_id))
 
 
@@ -46,7 +46,7 @@ def parse_starting_offsets(option: str, text: str) -> OffsetBound:
 
 
 def check_batch_start(option: str, starting: OffsetBound) -> None:
-    """Raise where a batch would start at the end of all or some queues: it would be empty."""
+    """Raise if a batch would start at the end of all or some queues and so read nothing."""
     if starting.kind == LATEST:
         raise _refused(option, LATEST, EARLIEST)
     for topic, queue_id in sorted(starting.latest):
@@ -59,7 +59,7 @@ def parse_ending_offsets(option: str, text: str) -> OffsetBound:
 
 
 def check_order(starting: OffsetBound, ending: OffsetBound) -> None:
-    """Raise where a queue starts after its end; equal offsets are an empty range."""
+    """Raise if a queue starts after its end; equal offsets are an empty range."""
     for (topic, queue_id), start in starting.offsets.items():
         end = ending.offset_of(topic, queue_id)
         if end is not None and start > end:

@@ -1,4 +1,4 @@
-"""What options are: declared at the field they fill, and how their texts become values."""
+"""How options are declared, at the field they fill, and how their texts become values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-# As Spark's JavaUtils.byteStringAs: binary multiples, one letter with or without b.
+# As in Spark's JavaUtils.byteStringAs: binary multiples, one letter with or without b.
 _BYTES = re.compile(r"([0-9]{1,19})\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _BYTE_SHIFT = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50}
 _INSTANT = re.compile(
@@ -37,7 +37,7 @@ _MINUTES = 60
 _MILLISECOND = timedelta(milliseconds=1)
 _NS_PER_MS = 1_000_000
 _LIKE_SECONDS = range(10**9, 10**11)
-"""As seconds from 2001 on; as ms up to March 1973."""
+"""As seconds these are times from 2001 on; as ms, times up to March 1973."""
 _UNIT_MS = {
     **{"": 1, "ms": 1, "s": 1000, "sec": 1000, "seconds": 1000},
     **{"m": 60_000, "min": 60_000, "minutes": 60_000, "h": 3_600_000, "d": 86_400_000},
@@ -55,21 +55,21 @@ _INFO = "option"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that names the nearest known name; empty where none is near."""
+    """Return the end of a sentence that suggests the nearest known name; empty if none is near."""
     by_lower_name = {one.lower(): one for one in known}
     near = get_close_matches(name.lower(), by_lower_name, 1)
     return f", did you mean {by_lower_name[near[0]]!r}?" if near else ""
 
 
 def parse_text(option: str, text: str) -> str:
-    """Return the text as it is, unless it is blank."""
+    """Return the text unchanged; a blank one is an error."""
     if not text.strip():
         raise SourceOptionError(option, "is empty; give a value or leave the option away")
     return text
 
 
 def parse_bool(option: str, text: str) -> bool:
-    """Return ``true`` or ``false``, in any case."""
+    """Return the value of ``true`` or ``false``, in any case."""
     return parse_choice(option, text, ("true", "false")) == "true"
 
 
@@ -93,7 +93,7 @@ parse_count = partial(parse_int, low=1, high=INT32_MAX)
 
 
 def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> int:
-    """Return a number of bytes in ``[low, high]``: an integer, or with a suffix (``64k``)."""
+    """Return a number of bytes in ``[low, high]``, with an optional suffix (``64k``)."""
     match = _BYTES.fullmatch(text.strip())
     size = int(match[1]) << _BYTE_SHIFT[match[2].lower()] if match else -1
     if low <= size <= high:
@@ -106,7 +106,7 @@ def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> 
 
 
 def parse_duration_ms(option: str, text: str) -> int:
-    """Return a time span in ms: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; without a unit ms."""
+    """Return a time span in ms: ``500ms``, ``30s``, ``15m``, ``2h``, ``1d``; no unit means ms."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise SourceOptionError(
@@ -116,7 +116,7 @@ def parse_duration_ms(option: str, text: str) -> int:
 
 
 def load_json(option: str, text: str, expected: str) -> Any:
-    """Return the JSON value; a repeated name in an object is an error, not the last one's."""
+    """Return the JSON value; a name that repeats in an object is an error."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -127,7 +127,7 @@ def load_json(option: str, text: str, expected: str) -> Any:
 
     try:
         value = json.loads(text, object_pairs_hook=unique)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        json.dumps(value, ensure_ascii=False).encode()  # fails on half a surrogate pair
     except SourceOptionError:
         raise
     except (ValueError, RecursionError) as err:
@@ -136,9 +136,9 @@ def load_json(option: str, text: str, expected: str) -> Any:
 
 
 def parse_list(option: str, text: str) -> tuple[str, ...]:
-    """Return the distinct items of a JSON array of strings or of a comma separated text.
+    """Return the distinct items of a JSON array of strings or a comma separated text.
 
-    Blanks around items are dropped in the comma form and kept in the JSON form.
+    Blanks around items are removed in the comma form only.
     """
     if text.lstrip().startswith("["):
         expected = 'a JSON array of strings as ["a", "b"]'
@@ -168,7 +168,7 @@ def parse_int_list(option: str, text: str, high: int = INT32_MAX) -> tuple[int, 
 
 
 def parse_place(option: str, text: str) -> str:
-    """Return the URI or path of a store or of another place with its short names written out."""
+    """Return the URI or path of a store or another place, with short names expanded."""
     return named_store(parse_text(option, text))
 
 
@@ -210,7 +210,10 @@ def is_message_id(text: str) -> bool:
 
 
 def parse_tags(option: str, text: str) -> tuple[str, ...] | None:
-    """As RocketMQ's ``FilterAPI.buildSubscriptionData`` (5.3.3): ``*`` and blank are all."""
+    """Return the tags of an expression; None for ``*`` or blank text, which select all messages.
+
+    Source: RocketMQ ``FilterAPI.buildSubscriptionData`` (5.3.3).
+    """
     if text.strip() in {"", _ALL_TAGS}:
         return None
     tags = tuple(dict.fromkeys(t.strip() for t in text.split(_TAG_SEPARATOR) if t.strip()))
@@ -220,14 +223,14 @@ def parse_tags(option: str, text: str) -> tuple[str, ...] | None:
 
 
 def delay_levels_text(option: str, text: str) -> str:
-    """Return delay levels as a broker's file has them."""
+    """Return delay levels in the form of a broker's configuration file."""
     if not _DELAY_LEVELS.fullmatch(text.strip()):
         raise SourceOptionError(option, f"expected times as 1s 5s 10m 2h; found {text!r}")
     return text.strip()
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether RocketMQ's ``TopicValidator`` (5.3.3) accepts the characters of a name."""
+    """Return whether RocketMQ's ``TopicValidator`` (5.3.3) accepts all characters of a name."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -249,9 +252,9 @@ def parse_time_ms(option: str, text: str, zone: tzinfo | None = None) -> int:
     Parameters
     ----------
     text
-        Milliseconds since the epoch, or ISO 8601 with ``Z`` or an offset as ``+08:00``.
+        Milliseconds since the epoch, or ISO 8601 with ``Z`` or an offset such as ``+08:00``.
     zone
-        Where a time without an offset is meant; None: it is an error.
+        Time zone of a time without an offset, which is an error if None.
     """
     stripped = text.strip()
     if _INTEGER.fullmatch(stripped):
@@ -266,9 +269,9 @@ def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | Non
     Parameters
     ----------
     text
-        As ``2026-01-31T17:00:00.000+08:00``.
+        For example ``2026-01-31T17:00:00.000+08:00``.
     zone
-        Where a time without an offset is meant; None: it is an error.
+        Time zone of a time without an offset, which is an error if None.
     """
     match = _INSTANT.fullmatch(text.strip())
     instant = _local_ns(match) if match else None
@@ -290,13 +293,13 @@ def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | Non
 
 
 def _zone_offset_ns(local_ns: int, zone: tzinfo) -> int:
-    """Return how far a zone is ahead of UTC when its clocks show a time."""
+    """Return how far a zone is ahead of UTC at the time that its clocks show."""
     clock = (_EPOCH + timedelta(microseconds=local_ns // 1000)).replace(tzinfo=zone)
     return (clock.utcoffset() or timedelta()) // _MILLISECOND * _NS_PER_MS
 
 
 def _no_seconds(option: str, number: int) -> int:
-    """Return ms; refuse what is years before RocketMQ as ms, and a day of our time as seconds."""
+    """Return ms; refuse numbers that as ms predate RocketMQ and as seconds are recent times."""
     if number not in _LIKE_SECONDS:
         return number
     raise SourceOptionError(
@@ -307,7 +310,7 @@ def _no_seconds(option: str, number: int) -> int:
 
 
 def shown_ms(milliseconds: int) -> str:
-    """Return an instant in ISO 8601 in UTC; the number where Python knows no such year."""
+    """Return an instant in ISO 8601 in UTC; the number of ms if its year is beyond Python's."""
     try:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -316,10 +319,10 @@ def shown_ms(milliseconds: int) -> str:
 
 
 def _local_ns(match: re.Match[str]) -> int | None:
-    """Return the written clock time as if in UTC; None for no such time."""
+    """Return the written clock time as if in UTC; None if there is no such time."""
     year, month, day = (int(number) for number in match["date"].split("-"))
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
-    try:  # not fromisoformat: from Python 3.14 on it takes 24:00
+    try:  # not fromisoformat: from Python 3.14 on it accepts 24:00
         moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
@@ -344,26 +347,26 @@ def _offset_minutes(option: str, text: str) -> int:
 
 
 class OptionInfo(NamedTuple):
-    """An option as users know it: name, how its text is read, meaning, and default as a text."""
+    """An option as users see it: name, parser of its text, meaning, and default as text."""
 
     name: str
     parse: Parse
     meaning: str
     default: str = ""
     field: str = ""
-    """Of the dataclass of options; empty for those kept in ``store_config``."""
+    """Field of the options dataclass; empty for options stored in ``store_config``."""
 
 
 def option(name: str, parse: Parse, meaning: str, default: str = "") -> Any:
-    """Return a field that is an option; its default is what the text means, None for no text."""
+    """Return a field that is an option; it defaults to the parsed ``default``, None if empty."""
     value = parse(name, default) if default else None
     return field(default=value, metadata=declared(name, parse, meaning, default))
 
 
 def choice(name: str, meaning: str, *choices: Any) -> Any:
-    """Return a field that is one of some words or numbers, the first of them if not given.
+    """Return a field that takes one of several words or numbers and defaults to the first.
 
-    ``{}`` in the meaning stands for all of them.
+    ``{}`` in the meaning is replaced by all of them.
     """
     by_text = {str(each): each for each in choices}
 
@@ -374,12 +377,12 @@ def choice(name: str, meaning: str, *choices: Any) -> Any:
 
 
 def declared(name: str, parse: Parse, meaning: str, default: str = "") -> dict[str, OptionInfo]:
-    """Return the metadata of a field that is an option, for defaults that no text means."""
+    """Return the metadata of a field that is an option whose default is not the parsed text."""
     return {_INFO: OptionInfo(name, parse, meaning, default)}
 
 
 def options_of(kind: type[Any]) -> tuple[OptionInfo, ...]:
-    """Return the options that are fields of a dataclass, in its order."""
+    """Return the options that are fields of a dataclass, in order."""
     found = ((each.name, each.metadata.get(_INFO)) for each in fields(kind))
     return tuple(info._replace(field=name) for name, info in found if info is not None)
 
@@ -387,18 +390,18 @@ def options_of(kind: type[Any]) -> tuple[OptionInfo, ...]:
 _OF_A_CATALOG = frozenset({"comment", "external", "location", "owner", "provider"})
 
 
-"""What ``CREATE TABLE … USING`` hands over instead of the options."""
+"""Names that ``CREATE TABLE … USING`` passes instead of the options."""
 
 
 def given_options(
     options: Mapping[str, str], table: Sequence[OptionInfo], where: str = ""
 ) -> Given:
-    """Return the given options by documented name, with what is known of each.
+    """Return the given options by documented name: the declaration and the text of each.
 
     Parameters
     ----------
     options
-        As Spark hands them over, names in any case; None means absent.
+        As Spark passes them: names in any case; a value of None means absent.
 
     Raises
     ------
@@ -427,7 +430,7 @@ def given_options(
 
 
 def option_values(given: Given) -> dict[str, Any]:
-    """Return the values of given options by field."""
+    """Return the parsed values of the given options, by field."""
     parsed = [(info, info.parse(name, text)) for name, (info, text) in given.items()]
     store_config = sorted((info.name, value) for info, value in parsed if not info.field)
     values = {info.field: value for info, value in parsed if info.field}
@@ -435,13 +438,13 @@ def option_values(given: Given) -> dict[str, Any]:
 
 
 def filled(kind: Callable[..., _Kind], values: Mapping[str, Any], **more: Any) -> _Kind:
-    """Return a dataclass with those of the values that are its fields."""
+    """Return a dataclass filled with the values that are its fields."""
     names = {each.name for each in fields(cast("Any", kind))}
     return kind(**{name: value for name, value in values.items() if name in names}, **more)
 
 
 def check_together(given: Collection[str], one: str, other: str) -> None:
-    """Raise where only one of two options is given."""
+    """Raise if only one of two options is given."""
     for name, missing in ((one, other), (other, one)):
         if name in given and missing not in given:
             raise SourceOptionError(name, f"needs {missing!r} beside it; give both or neither")

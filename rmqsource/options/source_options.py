@@ -1,4 +1,4 @@
-"""The options of one read, parsed once, into one frozen dataclass."""
+"""The options of one read, parsed once into a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ _WHERE = "where"
 CONFIG_MEANING = "path of a broker configuration file"
 
 _messages = partial(parse_int, low=1)
-# Arrow's binary columns have int32 offsets; half of their reach leaves room for a last row.
+# Arrow's binary columns have int32 offsets; half of that range leaves room for a last row.
 _batch_bytes = partial(parse_bytes, high=1 << 30)
 _file_size = partial(parse_bytes, high=INT32_MAX)  # RocketMQ keeps file sizes in a Java int
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of one read, checked; what Spark gets of them can be pickled.
+    """Checked options of one read; picklable as Spark gets them.
 
-    None means "not given". Lists hold distinct items in the order given.
+    None means "not given". Lists have distinct items in the given order.
     """
 
     paths: tuple[str, ...]
@@ -140,14 +140,14 @@ class SourceOptions:
     tags: tuple[str, ...] | None = option(
         "tags", parse_tags, "a tag expression, `TagA || TagB` or `*`", "*"
     )
-    """None for all, with and without a tag."""
+    """None selects all messages, with and without a tag."""
     sql_filter: str | None = option(
         OPTION,
         parse_text,
         "RocketMQ's SQL92 over properties, as a consumer's `MessageSelector.bySql`; see "
         "[SQL92](#sql92)",
     )
-    """RocketMQ's SQL92; it parses."""
+    """RocketMQ's SQL92, checked to parse."""
     sql_dialect: int = choice(
         "sqlDialect", "of `sqlFilter`: `5`, or `4` for what a 4.x broker makes of it", 5, 4
     )
@@ -216,13 +216,13 @@ class SourceOptions:
     body: str = choice("body", "`decoded` or `raw` (as stored)", "decoded", "raw")
     config: str | None = option("config", parse_text, CONFIG_MEANING)
     store_config: tuple[tuple[str, int | str], ...] = ()
-    """Given sizes and places of the store, under RocketMQ's own keys."""
+    """Given sizes and locations of the store, by RocketMQ's own keys."""
     working_directory: str = ""
-    """That relative paths start at, of the process that planned; empty: of this one."""
+    """Directory that relative paths start at: the planning process's; if empty, this one's."""
     on_damage: OnDamage = log_damage
-    """Called for damage that ``mode`` lets a read skip; Spark's reads log it."""
+    """Called for damage that ``mode`` allows a read to skip; Spark's reads log it."""
     drops_reported: bool = False
-    """Another read of the same places has reported what a split drops."""
+    """Whether another read of the same places has already reported what a split drops."""
 
 
 STORE_OPTIONS = (
@@ -241,7 +241,7 @@ STORE_OPTIONS = (
     OptionInfo("dLegerPeers", parse_text, "nodes of a DLedger group, as `n0-host:port;…`"),
     OptionInfo("messageDelayLevel", delay_levels_text, "delay levels, as `1s 5s 10m 2h`"),
 )
-"""Sizes and places of a store: those of a broker's configuration file that reading needs."""
+"""Sizes and locations of a store: the keys of a broker's configuration file that reads need."""
 
 OPTION_TABLE = (
     OptionInfo(
@@ -259,7 +259,7 @@ OPTION_TABLE = (
     *options_of(SourceOptions),
     *STORE_OPTIONS,
 )
-"""Every reading option: the one place that knows them."""
+"""All options of reads; no other place lists them."""
 
 _QUEUE_SELECTION = ("topic", "topicPattern", "queueId")
 _MESSAGE_SELECTION = (
@@ -269,7 +269,7 @@ _MESSAGE_SELECTION = (
     *("sqlFilter", "sqlDialect"),
 )
 
-# A selection that a table does not know would be answered with too many rows: an error instead.
+# A selection that does not apply to a table is an error: ignoring it would return too many rows.
 _SELECTIONS = {
     "messages": _MESSAGE_SELECTION,
     "keys": _MESSAGE_SELECTION,
@@ -303,7 +303,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     Parameters
     ----------
     streaming
-        Whether they are those of a stream; None: that is not known yet.
+        Whether they are options of a stream; None if that is not known yet.
 
     Raises
     ------
@@ -336,7 +336,7 @@ def options_for(
     options: Mapping[str, Any] | None = None,
     **fixed: str,
 ) -> SourceOptions:
-    """Check options given in Python, where values may be numbers and booleans."""
+    """Check options given in Python, where values may be numbers or booleans."""
     given = {name: property_text(value) for name, value in (options or {}).items()}
     lowered = {name.lower() for name in fixed}
     given = {name: text for name, text in given.items() if name.lower() not in lowered}
@@ -348,9 +348,9 @@ def options_for(
 
 
 def check_commit_log_paths(options: SourceOptions, stores: tuple[str, ...]) -> None:
-    """Raise where several stores would share an absolute ``storePathCommitLog``.
+    """Raise if several stores would share an absolute ``storePathCommitLog``.
 
-    Called again when globs are expanded: only then is the number of stores known.
+    Called again when globs are expanded, as only then the number of stores is known.
     """
     directories = str(dict(options.store_config).get("storePathCommitLog", ""))
     absolute = [d for d in directories.split(",") if d.startswith("/") or "://" in d]
@@ -412,7 +412,7 @@ def _check_table(options: SourceOptions, given: Collection[str]) -> None:
             raise SourceOptionError(
                 name, f"does not apply to table {options.table!r}, only to {tables}; drop it"
             )
-    # Of table keys, the keys may come from WHERE; of messages, only unique_key could.
+    # For table keys, the keys may come from WHERE; for table messages, only unique_key may.
     compared = any(c.column in {"key", "unique_key"} for c in options.where)
     keyless = options.keys is None and options.unique_keys is None and not compared
     if options.access == "index" and options.table != "keys" and keyless:
@@ -436,7 +436,7 @@ def _check_where(options: SourceOptions) -> None:
 
 
 def narrowed(options: SourceOptions, where: str) -> SourceOptions:
-    """Return options that ask for a condition too, as if option ``where`` had both."""
+    """Return options with a condition added, as if option ``where`` had both."""
     both = replace(options, where=options.where + parse_where(_WHERE, where))
     _check_where(both)
     return both
@@ -460,7 +460,7 @@ def _check_ranges(options: SourceOptions) -> None:
 
 
 def _check_offset_topics(options: SourceOptions) -> None:
-    """Raise for offsets of a topic that is not read: a misspelt name would read too much."""
+    """Raise for offsets of queues that are not read: with a misspelt name, too much would be."""
     bounds = (
         ("startingOffsets", options.starting_offsets),
         ("endingOffsets", options.ending_offsets),
@@ -479,20 +479,20 @@ def _check_offset_topics(options: SourceOptions) -> None:
 
 
 class SqlOption(NamedTuple):
-    """A filter, and a warning to the person who wrote it."""
+    """A filter, and a warning to its author."""
 
     sql_filter: SqlFilter
     ignored: str
-    """What RocketMQ does not read of the text, in words; empty: it reads all."""
+    """Describes the part of the text that RocketMQ ignores; empty if it reads all."""
 
 
 def sql_option(options: SourceOptions) -> SqlOption | None:
-    """Return the filter of a read; None when there is none.
+    """Return the SQL filter of a read; None if it has none.
 
     Raises
     ------
     SourceOptionError
-        The text does not parse; the error names the place.
+        The text does not parse; the error says where.
     """
     if options.sql_filter is None:
         return None
@@ -500,7 +500,7 @@ def sql_option(options: SourceOptions) -> SqlOption | None:
 
 
 def warn_of_ignored_input(options: SourceOptions) -> None:
-    """Warn where RocketMQ takes the beginning of a filter for the whole."""
+    """Warn if RocketMQ reads only the beginning of a filter."""
     found = sql_option(options)
     if found is not None and found.ignored:
         warnings.warn(f"option {OPTION}: {found.ignored}", IgnoredInputWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""A condition written in SQL, as option ``where`` and `rmqsource.explain` take it."""
+"""Parse conditions written in SQL, as accepted by option ``where`` and `rmqsource.explain`."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_MAX_DIGITS = 38  # what Spark's longest decimal has
+_MAX_DIGITS = 38  # as many as Spark's longest decimal has
 _SHOWN = 40
 _AROUND = 100
-# As Spark: microseconds; it takes no time for a day, and cuts further digits off.
+# Microseconds, as Spark has them: it would cut off further digits, so they are refused, as is a
+# date without a time of day.
 _TIME = re.compile(r".{10}[Tt ][0-9]{2}:[^.,]*(?:[.,][0-9]{1,6}(?![0-9]).*)?", re.DOTALL)
 
 
 class Comparison(NamedTuple):
     """A column compared with one value, or with several by ``in``.
 
-    Values are texts, integers, and of ``store_timestamp`` nanoseconds since the epoch; None is
+    Values are texts or integers; for ``store_timestamp``, nanoseconds since the epoch. None is
     SQL's null, which nothing equals.
     """
 
@@ -52,7 +53,7 @@ class Comparison(NamedTuple):
     """One of `OPERATORS`, or ``in``."""
     values: tuple[Any, ...]
     at: str = ""
-    """Where it stands, for errors."""
+    """Its place in the text, for errors."""
 
 
 class _Token(NamedTuple):
@@ -70,19 +71,20 @@ def parse_where(option: str, text: str) -> tuple[Comparison, ...]:
     Parameters
     ----------
     text
-        As ``topic = 'orders' AND store_timestamp >= '2026-01-31T09:00:00+08:00'``. The word
-        ``TIMESTAMP`` before a time is accepted. Backslashes are not: Spark reads them as escapes.
+        For example ``topic = 'orders' AND store_timestamp >= '2026-01-31T09:00:00+08:00'``. The
+        word ``TIMESTAMP`` before a time is accepted. Backslashes are refused, because Spark reads
+        them as escapes.
 
     Raises
     ------
     SourceOptionError
-        The text is no such conjunction, or a value is not of the column's type.
+        The text is not such a conjunction, or a value does not have the column's type.
     """
     return tuple(_Parser(option, text).comparisons())
 
 
 def column_error(option: str, comparison: Comparison, reason: str) -> SourceOptionError:
-    """Return the error of a comparison that is well written and does not apply."""
+    """Return the error of a comparison that is well-formed but does not apply."""
     return SourceOptionError(option, f"{reason}, {comparison.at}; {_ALLOWED}")
 
 
