@@ -1,1 +1,1 @@
-"""Following stores: offsets of a stream, how far a batch goes, what became of a log meanwhile."""
+"""Follow stores: a stream's offsets, the end of each batch, and changes of a log in between."""

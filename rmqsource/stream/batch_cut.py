@@ -1,4 +1,4 @@
-"""Where a batch of a stream ends when it may not have all that waits, and how much waits."""
+"""Where a stream's batch ends if it may not have all waiting messages, and how many wait."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
 _MOST_COUNTED_BYTES = 256 << 20
-"""So much of the log is looked through for the messages of a batch: where they are rare, a batch
-has fewer than it might have."""
+"""At most about this much of the log is searched for the messages of a batch. Where they are rare,
+a batch has fewer than its limit."""
 
 
 class BatchBudget(NamedTuple):
-    """What a batch may have of a store: messages, and bytes of the log; None: all that waits."""
+    """How many messages and bytes of a store's log a batch may have; no limit if None."""
 
     messages: int | None = None
     log_bytes: int | None = None
 
 
 def shares(limit: int | None, waiting: Sequence[int]) -> list[int | None]:
-    """Return the part of a limit for each store, by the bytes that wait there; at least 1.
+    """Share a limit among stores in proportion to the bytes waiting in each, at least 1 each.
 
-    A limit of 10 for stores in which 600, 300 and 0 bytes wait: 6, 3 and 1.
+    A limit of 10 for stores with 600, 300 and 0 waiting bytes gives 6, 3 and 1.
     """
     total = max(sum(waiting), 1)
     return [None if limit is None else max(limit * own // total, 1) for own in waiting]
@@ -42,9 +42,9 @@ def shares(limit: int | None, waiting: Sequence[int]) -> list[int | None]:
 def cut_batch(
     snapshot: StoreSnapshot, start: int, end: int, selection: ScanPredicate, budget: BatchBudget
 ) -> int:
-    """Return where a batch ends that begins at ``start``: where a record ends, at most ``end``.
+    """Return the end of the batch that begins at ``start``: the end of a record, at most ``end``.
 
-    At least one record is in it, if there is one.
+    The batch has at least one record, if there is one.
     """
     if budget.log_bytes is not None and start + budget.log_bytes < end:
         end = _within_bytes(snapshot, start, end, budget.log_bytes)
@@ -71,7 +71,7 @@ def _within_bytes(snapshot: StoreSnapshot, start: int, end: int, log_bytes: int)
 def _within_messages(
     snapshot: StoreSnapshot, start: int, end: int, selection: ScanPredicate, messages: int
 ) -> int:
-    """Return the end of the last message of so many."""
+    """Return the end of the last of the first ``messages`` selected messages."""
     left = messages
     for frames in scan_frames(snapshot.log, start, end, on_gap=skip_gap):
         rows = np.flatnonzero(frame_mask(frames, selection, undispatched=False))
@@ -87,7 +87,7 @@ def _within_messages(
 def count_messages(
     snapshot: StoreSnapshot, start: int, end: int, selection: ScanPredicate, least: int
 ) -> int:
-    """Return how many messages lie in ``[start, end)``; counted up to ``least``, about."""
+    """Return how many messages are in ``[start, end)``; counting stops soon after ``least``."""
     found = 0
     for frames in scan_frames(snapshot.log, start, end, on_gap=skip_gap):
         found += int(frame_mask(frames, selection, undispatched=False).sum())
@@ -99,9 +99,9 @@ def count_messages(
 def waiting_messages(
     snapshot: StoreSnapshot, selection: ScanPredicate, start: int, end: int
 ) -> int | None:
-    """Return how many messages of the selected queues lie in ``[start, end)``, as the queues tell.
+    """Return how many messages of the selected queues are in ``[start, end)``, by their units.
 
-    None where the queues are in a database.
+    None if the queues are in a database.
     """
     if snapshot.kind.queue_database:
         return None

@@ -1,4 +1,4 @@
-"""One store that a stream follows: where its next batch begins, and how far it may go."""
+"""One store that a stream follows: where its next batch begins and how far it may go."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(NamedTuple):
-    """What a store has for the next batch.
+    """The part of a store's log that waits for the next batch.
 
     Attributes
     ----------
     offset
-        How far it was read; None: never.
+        How far the store was read; None if never.
     """
 
     offset: StoreOffset | None
@@ -66,7 +66,7 @@ class Waiting(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """A full look: how far a batch may go, where the written log ends, and who read up to where."""
+    """A full look: how far a batch may go, the end of the written log, and the offset reached."""
 
     end: int
     written_end: int
@@ -75,7 +75,7 @@ class _Seen(NamedTuple):
 
 
 class FollowedStore:
-    """A store of a stream; it keeps no file open between calls."""
+    """A store of a stream; no file stays open between calls."""
 
     def __init__(
         self,
@@ -91,21 +91,21 @@ class FollowedStore:
         self._told: set[str] = set()
 
     def look(self, offset: StoreOffset | None, start: StreamStart | None) -> Waiting | None:
-        """Return what waits in the store; None when it is gone, and that is no error.
+        """Return what waits in the store; None if the store is gone and that is not an error.
 
         Parameters
         ----------
         offset
-            How far it was read; None: never.
+            How far the store was read; None if never.
         start
-            Where a store begins that was never read; None: at its first record, as one that came
-            later.
+            Where to begin a store that was never read; None for a store added later, which begins
+            at its first record.
 
         Raises
         ------
         StreamDataLossError
-            The log is another one than was read, or has lost what was not read yet, and
-            ``failOnDataLoss`` is true. A lost end needs ``mode=FAILFAST`` too.
+            The log is not the one that was read, or has lost records that were not read yet, and
+            ``failOnDataLoss`` is true. A lost end is an error only with ``mode=FAILFAST`` as well.
         """
         seen = self._seen
         if (
@@ -122,16 +122,16 @@ class FollowedStore:
             return None
 
     def is_unchanged(self) -> bool:
-        """Return whether another look would find what the last one found: sure when true."""
+        """Return whether another look would surely give the result of the last one."""
         return self._seen is not None and self._seen.watch.is_unchanged()
 
     def end_now(self) -> int | None:
-        """Return how far a batch may go now; None when there is no store."""
+        """Return how far a batch may go now; None if there is no store."""
         try:
             with open_snapshot(self.path, self._config, None) as snapshot:
                 return self.readable_end(snapshot, max(snapshot.min_phy_offset, 0))
         except StoreNotFoundError:
-            return None  # whoever looks for it will tell
+            return None  # the next look reports it
 
     def _full_look(self, offset: StoreOffset | None, start: StreamStart | None) -> Waiting:
         watch = LogWatch(
@@ -147,16 +147,16 @@ class FollowedStore:
             end = self.readable_end(snapshot, at)
             self._check_log_end(snapshot)
             last = offset.last if offset is not None else None
-            # What waits to be dispatched or flushed changes without the log.
+            # Dispatching and flushing go on without changes of the log.
             if end >= snapshot.end_offset:
                 watch.remember(snapshot, last)
             self._seen = _Seen(end, snapshot.end_offset, at, watch)
         return Waiting(offset, begin, end)
 
     def _check_log_end(self, snapshot: StoreSnapshot) -> None:
-        """Tell of messages that followed the end of the log of a stopped store, and are gone.
+        """Report messages that a stopped store has lost past the end of its log.
 
-        A writer's queues can be further than the log that was seen before: a second look decides.
+        A writer's queues can be ahead of the log as it was seen first, so a second look decides.
         """
         if snapshot.state is not StoreState.STOPPED or snapshot.evident_lost_end is None:
             return
@@ -192,10 +192,10 @@ class FollowedStore:
         return Begin(place, STARTED, queue_offsets)
 
     def _resumed(self, snapshot: StoreSnapshot, offset: StoreOffset) -> Begin | None:
-        """Return where to go on if not at the offset; tell what is lost.
+        """Return where to go on, None for the offset itself; report what is lost.
 
-        A log is the same as long as the last record that was read is there, or has expired. If it
-        is another record, the first record of the log tells a new log from one that was cut.
+        A log is the same as long as the last record that was read is there or has expired. If
+        another record is in its place, the first record distinguishes a new log from a cut one.
         """
         at, log = offset.offset, snapshot.log
         low = max(snapshot.min_phy_offset, 0)
@@ -233,7 +233,7 @@ class FollowedStore:
         return Begin(low, RESUMED)
 
     def _miss(self, offset: StoreOffset | None, err: StoreNotFoundError, *, is_late: bool) -> None:
-        """Tell that there is no store: it is gone, or was named or matched before it is whole."""
+        """Report a missing store: it is gone, or was named or matched before it was complete."""
         self._seen = None
         if offset is not None:
             gone = f"{err}; it was read up to offset {offset.offset}"
@@ -254,18 +254,19 @@ class FollowedStore:
             logger.warning("store %s: %s; %s", self.path, reason, instead)
 
     def cut(self, waiting: Waiting, budget: BatchBudget) -> StoreOffset | None:
-        """Return how far a batch goes: as far as it may, or as the budget lasts.
+        """Return how far a batch goes: as far as it may within the budget.
 
         Returns
         -------
         StoreOffset
-            The offset that was read, if nothing waits; None: it is gone, and was never read.
+            The offset that was read, if nothing waits or the store is gone; None if a store that
+            is gone was never read.
         """
         if waiting.is_empty:
             return waiting.offset
         try:
             return self._retried(lambda: self._cut(waiting, budget))
-        except StoreNotFoundError as err:  # it went just now
+        except StoreNotFoundError as err:  # it was deleted just now
             self._miss(waiting.offset, err, is_late=True)
             return waiting.offset
 
@@ -290,9 +291,9 @@ class FollowedStore:
             )
 
     def reported(self, read: StoreOffset) -> StoreOffset | None:
-        """Return how far the store goes, and how many messages wait after what was read.
+        """Return how far the store goes, and how many messages wait past what was read.
 
-        None: it is gone, or is not followed any more.
+        None if the store is gone or no longer followed.
         """
         seen = self._seen
         if seen is None:
@@ -301,7 +302,7 @@ class FollowedStore:
             return StoreOffset(read.offset, read.first, read.last, waiting=0)
         try:
             return self._retried(lambda: self._reported(read, seen.end))
-        except StoreNotFoundError:  # the next look tells of it
+        except StoreNotFoundError:  # the next look reports it
             return None
 
     def _reported(self, read: StoreOffset, end: int) -> StoreOffset:
@@ -314,12 +315,12 @@ class FollowedStore:
             )
 
     def _known(self, end: int) -> StoreSnapshot:
-        """Return the store up to the end that was found."""
+        """Open the store up to the end that the last look saw, or to ``end`` if that is later."""
         written = max(self._seen.written_end, end) if self._seen is not None else end
         return open_snapshot(self.path, self._config, written)
 
     def _retried(self, work: Callable[[], _T]) -> _T:
-        """Return what work makes of the store, whose files may vanish meanwhile."""
+        """Return the result of ``work`` on the store, retrying if files vanish."""
         for _ in range(VANISHED_ATTEMPTS - 1):
             try:
                 return work()
@@ -331,7 +332,7 @@ class FollowedStore:
 def _not_passed(
     snapshot: StoreSnapshot, queue_offsets: dict[tuple[str, int], int], end: int
 ) -> dict[tuple[str, int], int]:
-    """Return the bounds before which a queue can still have a message after ``end``."""
+    """Return the bounds of the queues that can still have earlier messages after ``end``."""
     if snapshot.kind.queue_database:
         return queue_offsets
     return {
@@ -342,7 +343,7 @@ def _not_passed(
 
 
 def _queue_offset_at(snapshot: StoreSnapshot, topic: str, queue_id: int, offset: int) -> int:
-    """Return the queue offset of the first message at or after a place in the log."""
+    """Return the queue offset of the first message at or after a log offset."""
     queue = snapshot.consume_queue(topic, queue_id)
     if queue is None:
         return 0
@@ -350,7 +351,7 @@ def _queue_offset_at(snapshot: StoreSnapshot, topic: str, queue_id: int, offset:
 
 
 class StreamStart(NamedTuple):
-    """What the options ask for."""
+    """Where a stream starts, as the options say."""
 
     bound: OffsetBound | None
     timestamp_ms: int | None
@@ -359,7 +360,7 @@ class StreamStart(NamedTuple):
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> StreamStart:
-        """Return the start that options ask for."""
+        """Return the start that the options set."""
         return cls(
             bound=options.starting_offsets,
             timestamp_ms=options.starting_timestamp_ms,
@@ -375,7 +376,7 @@ class StreamStart(NamedTuple):
         Raises
         ------
         DataLossError
-            Queue offsets that were named are not there, and ``failOnDataLoss`` is true.
+            The store no longer has queue offsets of the options, and ``failOnDataLoss`` is true.
         """
         low = max(snapshot.min_phy_offset, 0)
         if self.timestamp_ms is not None:
@@ -398,7 +399,7 @@ class StreamStart(NamedTuple):
         return offsets
 
     def _first_at(self, snapshot: StoreSnapshot, timestamp_ms: int) -> int:
-        """Return where the first record begins that was stored then or later; the end: none."""
+        """Return the offset of the first record stored at that time or later; the end if none."""
         end = snapshot.end_offset
         begin, _ = narrow_by_time(snapshot.log, end, timestamp_ms, None, self.slack_ms)
         for frames in scan_frames(snapshot.log, begin, end, on_gap=skip_gap):

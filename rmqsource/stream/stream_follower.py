@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class StreamFollower:
-    """Follows stores; for one thread."""
+    """Follows stores; not thread-safe."""
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options, self._clock = options, clock
@@ -44,11 +44,11 @@ class StreamFollower:
 
     @property
     def initial(self) -> StreamOffset:
-        """The offset before the first batch; where stores begin is said by that batch's end."""
+        """The offset before the first batch, whose end says where the stores begin."""
         return StreamOffset({}, self._selection, is_initial=True)
 
     def pin_target(self) -> None:
-        """Let the stream end with what is there now (``Trigger.AvailableNow``)."""
+        """Let the stream end where the stores end now (``Trigger.AvailableNow``)."""
         target = {}
         for path in self._paths():
             end = self._store(path).end_now()
@@ -57,7 +57,7 @@ class StreamFollower:
         self._target = target
 
     def next_offset(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
-        """Return where the next batch ends; the same offset when there is none."""
+        """Return where the next batch ends; ``start`` itself if there is no batch."""
         check_selection(start, self._selection)
         paths = self._paths()
         waiting = self._look(start, paths)
@@ -83,7 +83,7 @@ class StreamFollower:
         return self._reached
 
     def is_idle(self) -> bool:
-        """Return whether the last call of `next_offset` found nothing, as would another: sure."""
+        """Return whether `next_offset` returned no batch and would surely still return none."""
         return (
             bool(self._idle)
             and self._paths() == self._idle
@@ -91,7 +91,7 @@ class StreamFollower:
         )
 
     def reported(self) -> StreamOffset | None:
-        """Return how far the stores go, with what waits after the batch that was cut last."""
+        """Return how far the stores go, with the messages waiting past the last batch."""
         if self._reached is None or self._reached.is_initial:
             return None
         stores = {
@@ -107,20 +107,20 @@ class StreamFollower:
             offset = start.stores.get(path)
             is_late = offset is None and not start.is_initial
             if is_late and self._target is not None and path not in self._target:
-                continue  # it came after the query began
+                continue  # added after the query began
             waiting = self._store(path).look(offset, self._start if start.is_initial else None)
             if waiting is not None:
                 found[path] = self._until_target(path, waiting)
         return found
 
     def _until_target(self, path: str, waiting: Waiting) -> Waiting:
-        """Return what waits of what was there when the query began, if that is where it ends."""
+        """Return what waits up to the target, if the query has one."""
         if self._target is None:
             return waiting
         return waiting._replace(end=min(waiting.end, self._target.get(path, waiting.start)))
 
     def _paths(self) -> list[str]:
-        """Return the stores that there are now; a glob may match more of them each time."""
+        """Return the present stores; a glob may match more of them at each call."""
         paths = []
         for given in self._options.paths:
             try:
@@ -132,7 +132,7 @@ class StreamFollower:
         return list(dict.fromkeys(paths))
 
     def _check_dropped(self, start: StreamOffset, paths: list[str]) -> None:
-        """Raise for a store of earlier batches that is not among the paths any more."""
+        """Raise for a store of earlier batches that is no longer among the paths."""
         for path, store in start.stores.items():
             if path not in paths and self._options.fail_on_data_loss:
                 raise StreamDataLossError(
@@ -143,7 +143,7 @@ class StreamFollower:
                 )
 
     def _is_due(self, start: StreamOffset, waiting: dict[str, Waiting]) -> bool:
-        """Return whether enough waits for a batch, or has waited long enough."""
+        """Return whether enough messages wait for a batch, or the trigger delay is over."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or start.is_initial:
             return True

@@ -1,4 +1,4 @@
-"""How far a stream is behind its stores, as the progress of its query tells."""
+"""The lag of a stream, store by store, from the progress of its query."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class StoreLag(NamedTuple):
-    """How far a query is behind one store after a batch; None: not known.
+    """The lag of a query in one store after a batch; fields are None if not known.
 
-    Behind what was there when the trigger began: a batch without limits leaves nothing behind.
+    Lags refer to the stores as they were when the trigger began; a batch without limits has lag 0.
 
     Attributes
     ----------
     at
-        When its trigger began, in UTC, by the clock of Spark's driver.
+        When the batch's trigger began, in UTC, by the clock of Spark's driver.
     source
         Number of the source in the query, from 0.
     end_offset
@@ -48,7 +48,7 @@ class StoreLag(NamedTuple):
 
 def store_lags(progress: Any) -> list[StoreLag]:
     """Return the lag of each store of a query's rocketmq-store sources."""
-    # Its JSON is the same in every release; the attributes of its sources are not.
+    # The JSON is the same in every release; the attributes of the sources are not.
     text = getattr(progress, "json", None)
     found = progress if text is None else json.loads(text)
     lags: list[StoreLag] = []
@@ -77,17 +77,17 @@ def store_lags(progress: Any) -> list[StoreLag]:
 
 
 def _offset_of(found: Any) -> StreamOffset | None:
-    """Return an offset of this source; None: of another one, or none."""
+    """Return an offset of this source; None if it is of another source or absent."""
     try:
         return StreamOffset.from_json(json.loads(found) if isinstance(found, str) else found)
-    except (StreamOffsetError, ValueError):  # ValueError: a text that is no JSON
+    except (StreamOffsetError, ValueError):  # ValueError: the text is not JSON
         return None
 
 
 def _behind(
     read: StoreOffset, latest: StoreOffset | None
 ) -> tuple[int | None, int | None, int | None]:
-    """Return the messages, bytes and ms between what was read and what is there."""
+    """Return the messages, bytes and ms between the offset read and the store's end."""
     if latest is None:
         return None, None, None
     size = max(latest.offset - read.offset, 0)

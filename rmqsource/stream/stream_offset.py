@@ -1,6 +1,6 @@
-"""Offsets of a stream: how far each store was read, and what proves that it is still the same log.
+"""Offsets of a stream: how far each store was read, and proof that it is still the same log.
 
-As Spark keeps them in its checkpoint and shows them in ``lastProgress``::
+The form in which Spark stores them in its checkpoint and shows them in ``lastProgress``::
 
     {"version": 1,
      "selection": {"table": "messages", "topic": ["orders"]},
@@ -9,11 +9,11 @@ As Spark keeps them in its checkpoint and shows them in ``lastProgress``::
        "first": {"offset": 0, "head": "5b1c…", "store_timestamp": 1700000000000},
        "last": {"offset": 4900, "head": "91ac…", "store_timestamp": 1700000000042}}}}
 
-``offset`` is physical, exclusive. An entry has ``begin`` where the batch that ends here does not
-begin where the one before ended: the first batch of a store, and after a loss; so a batch can be
-read again exactly, whenever that is. ``from`` are queue offsets that the stream started at and has
-not passed yet. Offsets that only report (``latestOffset`` in ``lastProgress``) have ``waiting``:
-messages that are there and were not read yet.
+``offset`` is physical, exclusive. An entry has ``begin`` if the batch that ends here does not begin
+where the previous one ended, that is for the first batch of a store and after a loss; this makes it
+possible to repeat a batch exactly at any later time. ``from`` has the queue offsets at which the
+stream started and that it has not passed yet. Offsets that only report (``latestOffset`` in
+``lastProgress``) have ``waiting``: the number of messages that were not read yet.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ DEFAULT_DIALECT = 5
 QueueOffsets = dict[tuple[str, int], int]
 
 STARTED, JOINED, RESUMED = "started", "joined", "resumed"
-"""Why a batch begins where the one before did not end: the stream's start; a store that came
-later; a loss that ``failOnDataLoss=false`` passed over."""
+"""Why a batch does not begin where the previous one ended: the stream's start; a store added
+later; a loss that ``failOnDataLoss=false`` skipped."""
 
 
 class StreamOffsetError(SourceError):
-    """An offset in the checkpoint is none of this source, or of a later release."""
+    """An offset in the checkpoint is not one of this source, or is of a later release."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class StreamOffsetError(SourceError):
 
 @dataclass(frozen=True)
 class Begin:
-    """Where a batch begins in a store, if not where the one before ended."""
+    """Where a batch begins in a store, if not where the previous one ended."""
 
     offset: int
     why: str
@@ -68,7 +68,7 @@ class StoreOffset:
     offset
         Physical offset, exclusive.
     begin
-        Where the batch begins that ends here; None: where the one before ended.
+        Start of the batch that ends here; None if it is the end of the previous batch.
     """
 
     offset: int
@@ -88,7 +88,7 @@ class StreamOffset:
     is_initial: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as Spark keeps it."""
+        """Return the offset as Spark stores it."""
         found: dict[str, Any] = {"version": VERSION, "selection": dict(self.selection)}
         if self.is_initial:
             found["initial"] = True
@@ -97,12 +97,12 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, found: Any) -> StreamOffset:
-        """Return what Spark kept.
+        """Return the offset that Spark stored.
 
         Raises
         ------
         StreamOffsetError
-            It is no offset of this source, or one of a later release.
+            It is not an offset of this source, or is one of a later release.
         """
         if not isinstance(found, dict) or "version" not in found:
             raise StreamOffsetError(f"{_shown(found)} is none of rocketmq-store; {_NEW_CHECKPOINT}")
@@ -135,7 +135,7 @@ _OPTION_NAMES = {
 def selection_of(options: SourceOptions) -> dict[str, Any]:
     """Return the options that decide which rows a batch has, by name, without defaults.
 
-    ``mode`` and ``failOnDataLoss`` are none of them: an error may ask to change them.
+    ``mode`` and ``failOnDataLoss`` are not among them, because errors advise changing them.
     """
     found: dict[str, Any] = {}
     for name in _SELECTION:
@@ -160,7 +160,7 @@ def _values(values: tuple[Any, ...]) -> str:
 
 
 def check_selection(offset: StreamOffset, selection: Mapping[str, Any]) -> None:
-    """Raise `SourceOptionError` where a checkpoint was begun with other options."""
+    """Raise `SourceOptionError` if a checkpoint was begun with other options."""
     for name in sorted({*offset.selection, *selection}):
         before, now = offset.selection.get(name), selection.get(name)
         if before != now:

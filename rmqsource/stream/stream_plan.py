@@ -1,4 +1,4 @@
-"""The splits of one batch of a stream: a range of each log, planned as a batch read is."""
+"""Plan the splits of a stream's batch: a range of each log, planned like a batch read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamSplit(NamedTuple):
-    """What one task of a batch reads; queue offsets at which the stream began, where they count."""
+    """What one task of a batch reads, with the queue offsets of the stream's start that apply."""
 
     split: Split
     queue_offsets: QueueOffsets
@@ -40,9 +40,9 @@ class StreamSplit(NamedTuple):
 
 
 class _Range(NamedTuple):
-    """The part of one store's log that a batch has; ``before``: what was read of it until then.
+    """The part of one store's log that a batch has; ``before`` is where the previous batch ended.
 
-    One that starts at None starts with the first record that there is.
+    A ``start`` of None means the first record of the log.
     """
 
     path: str
@@ -57,12 +57,12 @@ def plan_batch(
 ) -> list[StreamSplit]:
     """Return the splits of the batch between two offsets, in the order of the logs.
 
-    The same offsets give the same rows, whenever that is asked.
+    The same offsets give the same rows at any time.
 
     Raises
     ------
     StreamDataLossError
-        Something of it is gone, or is no longer what it was, and ``failOnDataLoss`` is true.
+        Part of the batch is gone or has changed, and ``failOnDataLoss`` is true.
     SourceOptionError
         The offsets were made with options that select other rows.
     """
@@ -98,10 +98,10 @@ def plan_batch(
 
 
 def _located(options: SourceOptions) -> dict[str, str]:
-    """Return by its text each store that is named: offsets do not keep what opens a remote one."""
+    """Return each named store by its text, as offsets do not contain what opens a remote store."""
     located: dict[str, str] = {}
     for given in options.paths:
-        with suppress(StoreNotFoundError):  # whoever needs it is told
+        with suppress(StoreNotFoundError):  # reported by the code that needs it
             located.update((path, path) for path in expand_paths([given]))
     return located
 
@@ -111,9 +111,9 @@ def _is_same(start: StoreOffset | None, end: StoreOffset) -> bool:
 
 
 def _is_another_end(before: StoreOffset, stop: StoreOffset) -> bool:
-    """Return whether a batch ends in another log, or one that was cut, as an older Spark may ask.
+    """Return whether a batch ends in another log, or in one that was cut; an older Spark may ask.
 
-    Later ones say where a batch starts when they ask for its end, and are told then.
+    Newer releases give a batch's start when they ask for its end, so the loss is reported then.
     """
     if stop.offset < before.offset:
         return True
@@ -121,16 +121,17 @@ def _is_another_end(before: StoreOffset, stop: StoreOffset) -> bool:
 
 
 def _range(path: str, start: StreamOffset, stop: StoreOffset) -> _Range:
-    """Return what a batch has of a store.
+    """Return the range of a store's log that a batch has.
 
-    A first batch begins where its end says. So does one after a loss. An older Spark does not say
-    where a batch starts when its end is asked for: such ends say it in vain, but for the first one.
+    The first batch, and a batch after a loss, begin where the ``begin`` of their end says. An older
+    Spark does not pass the start, so the first end after a restart has a ``begin`` too; it is
+    ignored.
     """
     before, begin = start.stores.get(path), stop.begin
     if before is not None and (begin is None or begin.why != RESUMED):
         return _Range(path, before.offset, stop, before.queue_offsets, before)
     if begin is None or (before is None and not start.is_initial and begin.why != JOINED):
-        return _Range(path, None, stop, {})  # it came later
+        return _Range(path, None, stop, {})  # the store was added later
     return _Range(path, begin.offset, stop, begin.queue_offsets)
 
 
@@ -180,7 +181,7 @@ def _what_is_left(
 
 
 def _lost(snapshot: StoreSnapshot, part: _Range) -> str | None:
-    """Return what of the log is no longer what it was when the batch was made; None: nothing."""
+    """Describe what has changed in the log since the batch was made; None if nothing."""
     low, start, stop = max(snapshot.min_phy_offset, 0), part.start, part.stop.offset
     if start is not None and start < low:
         return f"bytes {start} to {min(low, stop)} of the log, which a batch needs, are gone"
