@@ -1,1 +1,1 @@
-"""The one adapter between Spark and the formats: its classes exist once, a format has a module."""
+"""The adapter between Spark and the formats: shared classes, and a module for each format."""

@@ -1,4 +1,4 @@
-"""The data source that Spark talks to: schema, and which reader or writer Spark gets."""
+"""The data source that Spark calls: the schema, and the reader or writer to use."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 
 class SparkSource(DataSource):
-    """A format; each subclass says how its options are parsed, and its reads and writes planned."""
+    """A format; each subclass defines how to parse its options and plan its reads and writes."""
 
     parse: ClassVar[Callable[..., Any]]
     read: ClassVar[Callable[..., BatchRead]]
     stream: ClassVar[Callable[..., StreamRead]]
     target: ClassVar[str]
-    """What a write appends to, as the beginning of a sentence."""
+    """Target of writes, as the beginning of a sentence."""
 
     def schema(self) -> StructType:
-        """Return the table's schema, after a look at the options and the paths."""
+        """Check the options and the paths, and return the table's schema."""
         options = self.parse(self.options, streaming=None)
         warn_of_ignored_input(self._reading(options))
         self._check_paths(options)
         return self._table_schema(options)
 
     def reader(self, schema: StructType) -> SparkReader:
-        """Return the reader for a schema: the table's own, or the one that the user gave."""
+        """Return the reader for a schema: the table's own, or the one given by the user."""
         options, projection = self._projected(self.parse(self.options), schema)
         if schema != self._table_schema(options):  # the user gave it: Spark did not call schema()
             warn_of_ignored_input(self._reading(options))
@@ -51,7 +51,7 @@ class SparkSource(DataSource):
         return reader(self.read(options), projection)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a streaming query, or one that raises what is wrong with it."""
+        """Return the reader of a streaming query; for wrong options, one that raises the error."""
         from rmqsource.spark.stream_reader import STREAM_READER, FailingStreamReader  # noqa: PLC0415
 
         try:
@@ -85,7 +85,7 @@ class SparkSource(DataSource):
         return self._plan_write(options, columns)
 
     def _projected(self, options: Any, schema: StructType) -> tuple[Any, Projection]:
-        """Return what a schema asks for, and the options with it."""
+        """Return the options adapted to the schema, and the schema's projection."""
         mode = self._reading(options).mode
         projection = resolve_projection(options.table, mode, schema)
         if CORRUPT_RECORD.name not in projection.columns and mode == "PERMISSIVE":
@@ -96,7 +96,7 @@ class SparkSource(DataSource):
         return table_schema(options.table, self._reading(options).mode)
 
     def _reading(self, options: Any) -> SourceOptions:
-        """Return the options that all formats have; a format may have others beside them."""
+        """Return the options that all formats share; a format may have others as well."""
         reading: SourceOptions = options
         return reading
 
@@ -104,7 +104,7 @@ class SparkSource(DataSource):
         return replace(options, mode=mode)
 
     def _check_paths(self, options: Any) -> None:
-        """Raise where a path cannot be read; a format may have none."""
+        """Raise if a path cannot be read; does nothing for formats without paths."""
 
     @abstractmethod
     def _parse_write(self) -> Any: ...

@@ -1,4 +1,4 @@
-"""What each format does in its own way; Spark's classes are the same for all of them."""
+"""The interface that each format implements; Spark's classes are the same for all formats."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ class BatchRead(ABC):
 
     @abstractmethod
     def splits(self) -> Sequence[Any]:
-        """Plan; no splits where one task reads the whole table."""
+        """Plan the read; no splits if one task reads the whole table."""
 
     @abstractmethod
     def columns(self, split: Any, names: tuple[str, ...]) -> Iterable[Columns]:
-        """Return the named columns of a split; None is the whole table, or no message."""
+        """Return the named columns of a split; None means a whole table, or no messages."""
 
     def push_filters(self, filters: list[Any]) -> Iterable[Any]:
-        """Take Spark's filters that this read applies exactly; return the rest."""
+        """Take the filters of Spark that this read applies exactly; return the rest."""
         return filters
 
 
 class StreamRead(ABC):
-    """What a streaming query follows; pickled into its tasks, which only read columns."""
+    """A streaming read; pickled into its tasks, which only read columns."""
 
     reading: SourceOptions
-    """The options that all formats have."""
+    """The options that all formats share."""
 
     @property
     @abstractmethod
     def follower(self) -> Any:
-        """What says where batches end; made when the driver first needs it."""
+        """The object that decides where batches end; created when the driver first needs it."""
 
     @abstractmethod
     def offset_of(self, found: dict[str, Any]) -> Any:
-        """Return an offset of the follower's."""
+        """Return the follower's offset from its JSON form."""
 
     @abstractmethod
     def splits(self, start: Any, end: Any) -> Sequence[Any]:
@@ -53,14 +53,14 @@ class StreamRead(ABC):
         """Return the named columns of a split."""
 
     def commit(self, end: dict[str, Any]) -> None:  # noqa: B027 (stores need nothing)
-        """Take note of what Spark is done with."""
+        """Accept that Spark has completed the batch up to an offset."""
 
     def close(self) -> None:  # noqa: B027 (see above)
-        """Close what the follower opened."""
+        """Close the follower's resources."""
 
 
 class QueryBatch(NamedTuple):
-    """A micro-batch that is written; None is what Spark does not say."""
+    """The micro-batch of a write; fields are None if Spark does not give them."""
 
     query: str | None
     number: int | None
@@ -75,11 +75,11 @@ class PlannedWrite(ABC):
 
     @abstractmethod
     def commit(self, parts: list[Any], batch: QueryBatch | None) -> None:
-        """End a write with the parts of all tasks."""
+        """Complete a write with the parts of all tasks."""
 
     @abstractmethod
     def abort(self, parts: list[Any]) -> None:
-        """Clear away what tasks wrote before the write failed."""
+        """Remove what tasks wrote before the write failed."""
 
     @abstractmethod
     def error(self, reason: str) -> SourceError:

@@ -1,6 +1,6 @@
 """The format ``rocketmq``: topics of a running cluster.
 
-Imports wait until planning or a task needs them: Spark starts a Python process for each.
+Imports are deferred until planning or a task needs them: Spark starts a Python process for each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MESSAGES = "messages"
 
 
 class LiveRead(BatchRead):
-    """Reads one table of a cluster; only messages are split, up to the queues' ends of now."""
+    """Reads one table of a cluster; only messages are split, up to the queues' present ends."""
 
     def __init__(self, options: LiveOptions) -> None:
         self._options = options
@@ -65,7 +65,7 @@ class LiveStream(StreamRead):
     def follower(self) -> LiveFollower:
         from rmqsource.live.live_follower import LiveFollower, Start
 
-        # For releases of Spark that report no start, each start of a query looks like the first.
+        # In releases of Spark that pass no start, every start of a query looks like the first.
         start = Start.ALL_IF_BOUNDED if STREAM_READER_GETS_LIMITS else Start.ALL
         return LiveFollower(self._options, start=start)
 
@@ -86,7 +86,7 @@ class LiveStream(StreamRead):
         return read_live_split(split, replace(self._options, reading=reading), names)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Have brokers note the offsets, if ``commitOffsets`` asks for it."""
+        """Commit the offsets to the brokers if ``commitOffsets`` is set."""
         if self._options.commit_offsets:
             self.follower.commit(self.offset_of(end))
 
@@ -95,7 +95,7 @@ class LiveStream(StreamRead):
 
 
 class LiveWrite(PlannedWrite):
-    """Sends every row to topics at least once; a repeated micro-batch repeats its names."""
+    """Sends every row to topics at least once; a repeated micro-batch repeats its message names."""
 
     def __init__(self, plan: LiveWritePlan) -> None:
         self._plan = plan
@@ -113,7 +113,7 @@ class LiveWrite(PlannedWrite):
         return send_part(rows, self._plan, partition, job_prefix(job, number, partition))
 
     def commit(self, parts: list[Sent], batch: QueryBatch | None) -> None:
-        """Log what was sent; it is stored since."""
+        """Log how many messages were sent; brokers have already stored them."""
         del batch
         dropped = sum(count for part in parts for _, count in part.dropped)
         total = sum(part.messages for part in parts)
@@ -123,7 +123,7 @@ class LiveWrite(PlannedWrite):
             logger.info("sent %d messages", total)
 
     def abort(self, parts: list[Sent]) -> None:
-        """Log what was sent before the write failed; nothing of it can be taken back."""
+        """Log how many messages were sent before the write failed; they cannot be withdrawn."""
         self.commit(parts, None)
 
     def error(self, reason: str) -> ClusterError:

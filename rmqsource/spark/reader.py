@@ -1,4 +1,4 @@
-"""The batch reader that Spark talks to: it asks the format for splits and columns."""
+"""The batch reader that Spark calls; it gets splits and columns from the format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SplitPartition(InputPartition):
-    """A partition of Spark's: one split, or None for a whole table."""
+    """A partition of a Spark read: one split, or None for a whole table."""
 
 
 class SparkReader(DataSourceReader):
@@ -28,8 +28,8 @@ class SparkReader(DataSourceReader):
         self._read, self._projection = read, projection
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan; Spark 4.0 calls this for every action, later ones once for a DataFrame."""
-        # Of an empty list Spark makes a partition of its own, which read() is then given.
+        """Plan the read; Spark 4.0 calls this for every action, later ones once per DataFrame."""
+        # For an empty list Spark would pass a partition of its own to read().
         return [SplitPartition(split) for split in self._read.splits() or [None]]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
@@ -39,15 +39,15 @@ class SparkReader(DataSourceReader):
 
 
 class FilteringReader(SparkReader):
-    """A reader that takes Spark's filters; Spark refuses it unless pushdown is switched on."""
+    """A reader that takes Spark's filters; Spark refuses it unless pushdown is enabled."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Take what the read applies exactly; return the rest."""
+        """Take the filters that the read applies exactly; return the rest."""
         return self._read.push_filters(filters)
 
 
 def projected(parts: Iterable[Columns], projection: Projection) -> Iterator[RecordBatch]:
-    """Yield record batches of exactly the schema that Spark expects."""
+    """Yield record batches with exactly the schema that Spark expects."""
     expected = to_arrow_schema(projection.spark_schema)
     for columns in parts:
         yield _as_batch(columns, projection.columns, expected)

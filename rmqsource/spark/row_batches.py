@@ -1,4 +1,4 @@
-"""Rows of Spark as record batches, for releases whose streaming sinks get no batches."""
+"""Convert Spark's rows to record batches, for releases whose streaming sinks get rows only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = 10_000
 
 
 def batches_of_rows(rows: Iterable[Any], schema: StructType) -> Iterator[RecordBatch]:
-    """Yield ``pa.RecordBatch`` of rows that have this schema."""
+    """Yield the rows, which have this schema, as ``pa.RecordBatch``es of up to 10,000 rows."""
     arrow = to_arrow_schema(schema)
     source = iter(rows)
     while part := list(islice(source, _ROWS)):

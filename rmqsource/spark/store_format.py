@@ -1,6 +1,6 @@
 """The format ``rocketmq-store``: a broker's own files.
 
-Imports wait until planning or a task needs them: Spark starts a Python process for each.
+Imports are deferred until planning or a task needs them: Spark starts a Python process for each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MESSAGE_TABLES = frozenset({"messages", "keys"})
 
 
 class StoreRead(BatchRead):
-    """Reads one table of some stores; only tables of messages are split."""
+    """Reads one table of one or more stores; only tables of messages are split."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = replace(options, working_directory=str(Path.cwd()))
@@ -76,11 +76,11 @@ class StoreRead(BatchRead):
 
 
 class StoreStream(StreamRead):
-    """Follows some stores."""
+    """Follows one or more stores."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.reading = options
-        # Only the first batch asks where the stream starts.
+        # Only the first batch needs the start of the stream.
         without_start = replace(options, starting_timestamp_ms=None, starting_offsets=None)
         self._predicate = from_options(without_start)
 
@@ -113,10 +113,10 @@ def _messages(
 
 
 class StoreWrite(PlannedWrite):
-    """Appends rows to a store, all of them or none; a micro-batch once.
+    """Appends rows to a store, all of them or none, and each micro-batch once.
 
-    Spark makes one object for the tasks of a micro-batch and another for its end: what the end must
-    know comes with the parts.
+    Spark makes one object for the tasks of a micro-batch and another for its commit, so the parts
+    carry all that the commit needs.
     """
 
     def __init__(self, plan: SinkPlan) -> None:
@@ -158,7 +158,7 @@ class StoreWrite(PlannedWrite):
 
 
 class RocketMQStoreDataSource(SparkSource):
-    """A RocketMQ broker's own files as tables; no broker is involved."""
+    """The files of a RocketMQ broker as tables, read and written without a broker."""
 
     parse, read, stream = staticmethod(parse_options), StoreRead, StoreStream
     target = "a store"
@@ -176,7 +176,7 @@ class RocketMQStoreDataSource(SparkSource):
             for snapshot in open_snapshots(options):
                 snapshot.close()
         except StoreNotFoundError:
-            if options.fail_on_data_loss:  # a stream may go on without a store that is gone
+            if options.fail_on_data_loss:  # if false, a stream goes on without a store that is gone
                 raise
 
     def _parse_write(self) -> SinkOptions:

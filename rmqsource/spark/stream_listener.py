@@ -1,4 +1,4 @@
-"""The listener that tells how far streams are behind."""
+"""The listener that reports the lag of streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def print_lags(lags: Sequence[StoreLag]) -> None:
-    """Print one line for a batch."""
+    """Print the lags of a batch in one line."""
     name = lags[0].query_name or lags[0].query_id
     stores = "; ".join(_lag_text(lag) for lag in lags)
     print(f"{printable(name)}, batch {lags[0].batch}: {stores}", flush=True)
@@ -39,16 +39,16 @@ def _lag_text(lag: StoreLag) -> str:
 
 
 class StreamLagListener(StreamingQueryListener):
-    """Tells after each batch how far behind their stores the queries of a session are.
+    """Reports after each batch how far the queries of a session lag in their stores.
 
-    ``spark.streams.addListener(StreamLagListener())``. Lags are those behind
-    what was there when the trigger began: where a batch has no limits, 0.
+    ``spark.streams.addListener(StreamLagListener())``. Lags refer to the stores as they were when
+    the trigger began, so a batch without limits has lag 0.
 
     Parameters
     ----------
     report
         Called with the `StoreLag` of each store that a query reads, after each batch. By default
-        it prints a line. What it raises is logged, and stops no query.
+        it prints a line. Exceptions that it raises are logged and do not stop the query.
     """
 
     def __init__(self, report: Callable[[list[StoreLag]], Any] = print_lags) -> None:
@@ -58,7 +58,7 @@ class StreamLagListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """Report the lags of a progress."""
+        """Report the lags in a query's progress."""
         try:
             lags = store_lags(event.progress)
             if lags:

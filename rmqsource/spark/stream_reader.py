@@ -1,4 +1,4 @@
-"""The streaming reader that Spark talks to: it asks the format for offsets, splits and columns."""
+"""The streaming reader that Spark calls; it gets offsets, splits and columns from the format."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _LIMITS = {
 
 
 class SparkStreamReader(DataSourceStreamReader):
-    """Follows what a format names.
+    """Follows the stores or topics of a format.
 
-    Spark keeps one object for a query, in a process of the driver, and pickles another one for the
-    tasks, which only `read`.
+    Spark has one object for a query, in a process of the driver, and pickles another for the tasks,
+    which only `read`.
     """
 
     def __init__(self, stream: StreamRead, projection: Projection) -> None:
@@ -58,16 +58,16 @@ class SparkStreamReader(DataSourceStreamReader):
             yield from projected(columns, self._projection)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Take note of what Spark is done with."""
+        """Accept that Spark has completed the batch up to an offset."""
         self._stream.commit(end)
 
     def stop(self) -> None:
-        """Close what was opened to follow."""
+        """Close the follower."""
         self._stream.close()
 
 
 class UnlimitedStreamReader(SparkStreamReader):
-    """For Spark 4.0 and 4.1, which ask for the newest offset and say nothing of where they are."""
+    """For Spark 4.0 and 4.1, which ask for the newest offset without passing the current one."""
 
     def __init__(self, stream: StreamRead, projection: Projection) -> None:
         super().__init__(stream, projection)
@@ -102,7 +102,7 @@ if STREAM_READER_GETS_LIMITS:
             self._reported: dict[str, Any] | None = None
 
         def getDefaultReadLimit(self) -> Any:
-            """Return a limit that stands for all limits of the options."""
+            """Return a limit that represents all limits of the options."""
             options = self._stream.reading
             if options.max_offsets_per_trigger is not None:
                 return STREAM_READ_LIMITS.ReadMaxRows(options.max_offsets_per_trigger)
@@ -113,7 +113,7 @@ if STREAM_READER_GETS_LIMITS:
             return STREAM_READ_LIMITS.ReadAllAvailable()
 
         def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-            """Return where the batch ends that starts there; the start when there is none."""
+            """Return the end of the batch that begins at ``start``; ``start`` if there is none."""
             if start == self._idle_at and self._stream.follower.is_idle():
                 return start
             begin = self._stream.offset_of(start)
@@ -130,7 +130,7 @@ if STREAM_READER_GETS_LIMITS:
             return self._reported
 
         def prepareForTriggerAvailableNow(self) -> None:
-            """Let the query end with what is there now."""
+            """Let the query end where the stores or queues end now."""
             self._stream.follower.pin_target()
 
 
@@ -139,10 +139,10 @@ STREAM_READER: Any = LimitedStreamReader if STREAM_READER_GETS_LIMITS else Unlim
 
 
 class FailingStreamReader(DataSourceStreamReader):
-    """Ends a query with an error when Spark asks for the first time.
+    """Fails a query with an error at Spark's first call.
 
-    A reader that cannot be made at all makes Spark's runner stumble (4.0 to 4.3: it stops a reader
-    that it does not have), and its own error hides the reason.
+    If creating the reader raises, Spark's runner (4.0 to 4.3) tries to stop a reader that it does
+    not have, and its own error hides the reason.
     """
 
     def __init__(self, error: SourceError) -> None:

@@ -1,4 +1,4 @@
-"""The writers that Spark talks to: they hand rows and the parts of tasks to the format."""
+"""The writers that Spark calls; they pass rows and the tasks' parts to the format."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _BATCH_ID = "streaming.sql.batchId"
 
 @dataclass
 class PartMessage(WriterCommitMessage):
-    """What the driver gets from a task."""
+    """The message of a task to the driver."""
 
     part: Any
     query: str | None = None
-    """Id of the streaming query."""
+    """Id of the streaming query; None outside streaming."""
 
 
 class SparkWriter(DataSourceArrowWriter):
@@ -44,11 +44,11 @@ class SparkWriter(DataSourceArrowWriter):
         return PartMessage(self._plan.write(iterator, partition, None))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """End the write with what all tasks wrote."""
+        """Complete the write with the parts of all tasks."""
         self._plan.commit([message.part for message in _of_tasks(messages)], None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Clear away what tasks wrote; what is committed stays."""
+        """Remove what tasks wrote; committed messages stay."""
         self._plan.abort([message.part for message in _of_tasks(messages)])
 
 
@@ -71,13 +71,13 @@ class SparkStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # differs between
         return PartMessage(self._plan.write(batches, task.partitionId(), batch), query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """End the batch with what all tasks wrote."""
+        """Complete the batch with the parts of all tasks."""
         found = _of_tasks(messages)
         query = next((message.query for message in found if message.query), None)
         self._plan.commit([message.part for message in found], QueryBatch(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Clear away what tasks wrote; what is committed stays."""
+        """Remove what tasks wrote; committed messages stay."""
         del batchId
         self._plan.abort([message.part for message in _of_tasks(messages)])
 
