@@ -1,1 +1,1 @@
-"""Rows to messages: options, checks, columnar encoding and staging of the sinks. Without Spark."""
+"""Turn rows into messages without Spark: options, checks, columnar encoding and staging."""

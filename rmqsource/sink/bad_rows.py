@@ -1,4 +1,4 @@
-"""Rows that cannot be messages: the job fails on the first one, or they are dropped and counted."""
+"""Handle rows that cannot be messages: fail on the first one, or drop and count them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Check(NamedTuple):
     Attributes
     ----------
     reason
-        Row -> what is wrong with it, and the limit.
+        Returns what is wrong with a row, and the limit.
     """
 
     column: str
@@ -36,19 +36,19 @@ class Check(NamedTuple):
 
 
 class BadRows:
-    """What becomes of bad rows, and how many were dropped."""
+    """Refuses or drops bad rows, and counts the dropped ones by column."""
 
     def __init__(self, mode: str) -> None:
         self._drop = mode == _DROP
         self.dropped: dict[str, int] = {}
 
     def good_rows(self, checks: Iterable[Check], rows: RecordBatch) -> Bools | None:
-        """Return which rows stay; None: all.
+        """Return which rows stay; None if all do.
 
         Raises
         ------
         SinkRowError
-            There is a bad row, and none may be dropped.
+            There is a bad row and ``badRows`` is ``fail``.
         """
         good: Bools | None = None
         for check in checks:

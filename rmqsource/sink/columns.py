@@ -1,4 +1,4 @@
-"""Which columns of a DataFrame the sinks take, and what they may be."""
+"""The columns of a DataFrame that the sinks accept, and their types."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ SINK_COLUMNS: dict[str, tuple[str, ...]] = {
     "sys_flag": _INTEGERS,
     "delay_level": _INTEGERS,
 }
-"""Column -> types that it may have, as Spark spells them."""
+"""Column -> accepted types, as Spark spells them."""
 
 BODY_CRC = "body_crc"
-"""Tells a stored body from a decoded one; else it is not looked at."""
+"""Column that distinguishes a stored body from a decoded one; not used otherwise."""
 _MESSAGE_COLUMNS = frozenset(column.name for column in TABLES["messages"].columns)
 IGNORED_COLUMNS = _MESSAGE_COLUMNS - set(SINK_COLUMNS)
 """Columns of table ``messages`` that only the store can know."""
-_ABSENT_TYPE = "void"  # of a column that is null in every row
+_ABSENT_TYPE = "void"  # type of a column that is null in every row
 _STRING_LIKE = re.compile(r"string collate .*|varchar\([0-9]+\)|char\([0-9]+\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """Where each column lies in the batches, by canonical name; others are not looked at."""
+    """Positions of the columns in the batches, by canonical name; other columns are ignored."""
 
     index: dict[str, int]
 
@@ -57,12 +57,12 @@ class SinkColumns:
 def resolve_sink_columns(
     fields: Iterable[tuple[str, str]], *, default_topic: str | None = None
 ) -> SinkColumns:
-    """Return where the sink's columns are.
+    """Return the positions of the sink's columns.
 
     Raises
     ------
     SinkSchemaError
-        A column is unknown, twice there, of a wrong type, or missing.
+        A column is unknown, duplicate, of a wrong type, or missing.
     """
     index: dict[str, int] = {}
     seen: set[str] = set()

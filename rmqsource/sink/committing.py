@@ -1,4 +1,4 @@
-"""The driver's side of a write: all parts into the store at once, or none."""
+"""The driver's side of a write: commit all parts to the store, or none."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 ABANDONED_MS = 24 * 3600 * 1000
-"""A job to which nothing was written for so long is taken for dead."""
+"""A job is considered dead if nothing was written to it for this long."""
 _TURN_FILE = "turn.lock"
 _WAIT_SECONDS = 3600
 _POLL_SECONDS = 0.05
-_NOTED_KINDS = frozenset({"normal", "retry", "dlq"})  # a broker makes the others itself
+_NOTED_KINDS = frozenset({"normal", "retry", "dlq"})  # a broker creates the others itself
 
 
 def commit_parts(
@@ -67,18 +67,18 @@ def commit_parts(
     Parameters
     ----------
     application, version
-        What the job is committed once by, or None.
+        Identity under which the job is committed only once; no such identity if None.
 
     Returns
     -------
     commit
-        None where nothing was to be done: no rows, or committed before.
+        None if there was nothing to do: no rows, or committed before.
 
     Raises
     ------
     SinkCommitError, StoreError
-        Nothing was appended, unless it is `CommitInDoubtError`. What fails afterwards is logged:
-        whoever sees an error may write the job again.
+        Nothing was appended, unless it is `CommitInDoubtError`. Failures after the commit are only
+        logged, so the caller may write the job again after an error.
     """
     steps = CrashPoints(hook, sync=plan.options.flush == "sync")
     directory = next((part.directory for part in parts if part.messages), plan.job_directory)
@@ -98,7 +98,7 @@ def commit_parts(
 def _commit_in_turn(
     plan: SinkPlan, job: StagedJob, directory: str, steps: CrashPoints
 ) -> Commit | None:
-    """Commit a job when no other one is being committed; None where it was committed before."""
+    """Commit a job after waiting for other jobs' commits; None if it was committed before."""
     root = plan.options.path
     committed: Commit | None = None
     try:
@@ -112,7 +112,7 @@ def _commit_in_turn(
             note_topics(plan, job, steps)
             note_delays(plan, job, store.next_queue_offsets(), steps)
             committed = commit_job(store, job, directory, steps=steps)
-    except Exception as err:  # whatever it is: a job that is in the log must not look failed
+    except Exception as err:  # any: a job that is in the log must not look failed
         if committed is None:
             if isinstance(err, OSError):
                 raise SinkCommitError(root, f"{err}; nothing was written") from err
@@ -128,7 +128,7 @@ def _commit_in_turn(
 
 
 def _clean_up(root: str) -> None:
-    """Delete what dead jobs left; a job that is committed does not fail for that."""
+    """Delete the files of dead jobs; a failure to do so does not fail the committed job."""
     try:
         remove_staging(root, ABANDONED_MS, now_ms)
     except (StoreError, OSError) as err:
@@ -136,9 +136,9 @@ def _clean_up(root: str) -> None:
 
 
 def refuse_open_store(root: str) -> None:
-    """Raise where a broker or program has a store open: the commit would fail, after all the work.
+    """Raise if a broker or program has the store open, as the commit would fail after all the work.
 
-    Another job that commits has it open, too, but for a moment: that one is waited for.
+    A job that is committing also has the store open, but only briefly, so it is waited for.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def refuse_open_store(root: str) -> None:
     if store_state(directory) is not StoreState.LIVE:
         return
     has_job = Path(root, STAGING_DIRECTORY, _TURN_FILE).exists()
-    with _turn(root) if has_job else nullcontext():  # nothing is made in a store of others
+    with _turn(root) if has_job else nullcontext():  # no file is created in a store of others
         if store_state(directory) is StoreState.LIVE:
             raise _is_open(root, StoreLock(root).holder())
 
@@ -163,7 +163,7 @@ def _is_open(root: str, reason: str) -> SinkCommitError:
 
 
 def discard(directories: Sequence[str]) -> None:
-    """Delete what a job staged, unless its commit began: then the store's next opening decides."""
+    """Delete a job's staged files; if its commit began, leave it to the store's next opening."""
     for directory in set(directories):
         if not intent_is_open(directory):
             clear_away(directory)
@@ -171,12 +171,12 @@ def discard(directories: Sequence[str]) -> None:
 
 @contextmanager
 def _opened(plan: SinkPlan, steps: CrashPoints, directory: str) -> Iterator[StoreFiles]:
-    """Open the store, and close it as it is then: cleanly, or to be recovered."""
+    """Open the store; close it cleanly, or for recovery if the commit's intent is still open."""
     store = _open(plan, steps)
     try:
         yield store
     except BaseException:
-        try:  # what went wrong first says what became of the job
+        try:  # the first error describes the outcome of the job
             close_committed(store, clean=not intent_is_open(directory))
         except (StoreError, OSError) as err:
             logger.warning("%s: not closed as it should be: %s", plan.options.path, err)
@@ -194,7 +194,7 @@ def _open(plan: SinkPlan, steps: CrashPoints) -> StoreFiles:
 
 @contextmanager
 def _turn(root: str) -> Iterator[None]:
-    """Wait until no other job commits: jobs go one after the other, a broker is not waited for."""
+    """Wait until no other job commits; does not wait for a broker."""
     path = str(Path(make_staging(root), _TURN_FILE))
     try:
         fd = open_to_write(path, os.O_CREAT)
@@ -211,7 +211,7 @@ def _turn(root: str) -> Iterator[None]:
             time.sleep(_POLL_SECONDS)
         yield
     finally:
-        fcntl.flock(fd, fcntl.LOCK_UN)  # closing gives it back only when no fork has it, too
+        fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would not release it while a fork has it
         os.close(fd)
 
 
@@ -224,7 +224,7 @@ def _try_lock(fd: int) -> bool:
 
 
 def note_topics(plan: SinkPlan, job: StagedJob, steps: CrashPoints) -> None:
-    """Make the topics of a job known, with as many queues as it uses."""
+    """Add the topics of a job to the store's, each with as many queues as the job uses."""
     queues: dict[str, int] = {}
     for part in job.parts:
         for topic, count in part.topics:
@@ -240,10 +240,10 @@ def note_topics(plan: SinkPlan, job: StagedJob, steps: CrashPoints) -> None:
 def note_delays(
     plan: SinkPlan, job: StagedJob, next_offsets: Mapping[tuple[str, int], int], steps: CrashPoints
 ) -> None:
-    """Note that what the job delays waits, and that what it copied does not wait any more.
+    """Record that messages the job delays wait, and that copied delayed messages no longer do.
 
-    Done before the messages are in the log: a level may point after its queue, but a message that
-    was delivered long ago must not be delivered again.
+    This happens before the messages are in the log: a level's offset may be past the end of its
+    queue, but a message that was delivered long ago must not be delivered again.
     """
     waiting = {level for part in job.parts for level in part.delay_levels}
     offsets: dict[int, tuple[int, int]] = {}

@@ -6,7 +6,7 @@ from rmqsource.errors import SourceError
 
 
 class SinkSchemaError(SourceError, ValueError):
-    """The DataFrame has a column that the sink does not know, of a wrong type, or lacks one."""
+    """The DataFrame has an unknown column, a column of a wrong type, or lacks one."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class SinkRowError(SourceError, ValueError):
 
 
 class SinkCommitError(SourceError):
-    """The job cannot be committed; what was in the store before is intact."""
+    """The job cannot be committed; messages stored before are intact."""
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)

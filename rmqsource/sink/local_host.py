@@ -1,4 +1,4 @@
-"""Address, process and clock of the machine, as messages name them.
+"""Address, process and clock of this machine in the form that messages contain.
 
 Source: RocketMQ ``UtilAll.getIP``, ``NetworkUtil.getLocalAddress`` (release 5.3.3).
 """
@@ -16,7 +16,7 @@ _UNROUTED = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent
 
 
 def local_address() -> bytes:
-    """Return the four bytes of the address from which this machine would reach others."""
+    """Return the four bytes of the address from which this machine reaches others."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_UNROUTED)
@@ -31,10 +31,10 @@ def address_bytes(address: bytes, port: int) -> bytes:
 
 
 def message_ids() -> ClientMessageIds:
-    """Return ids that no other task gives out.
+    """Return a generator of ids that no other task gives out.
 
-    Tasks share a machine's address, and one after the other the process: a random number stands
-    where Java has the hash of its class loader.
+    Tasks share the machine's address and may reuse a process, so a random number replaces the hash
+    of Java's class loader.
     """
     token = int.from_bytes(os.urandom(4), "big", signed=True)
     return ClientMessageIds(local_address(), os.getpid(), token, now_ms())

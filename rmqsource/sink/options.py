@@ -1,4 +1,4 @@
-"""The options of one write: declared, and parsed once, into one frozen dataclass."""
+"""The options of one write, declared and parsed once into a frozen dataclass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_QUEUES = 65_536
-"""Queues of one topic. A broker and every client keep objects for each number below the highest."""
+"""Limit of queues in a topic: a broker and each client keep an object for every id below the
+highest."""
 CHECKPOINT_OPTION = "checkpointLocation"
 _NEWER_CODECS = ("lz4", "zstd")
 _FIRST_WITH_CODECS = 5
@@ -39,7 +40,7 @@ _topic = partial(parse_name, kind="topic")
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Options of one write, checked; plain values only, so that it can be pickled.
+    """Checked options of one write; plain values only, so that it can be pickled.
 
     None means "not given".
     """
@@ -92,7 +93,7 @@ class SinkOptions:
     )
     config: str | None = option("config", parse_text, CONFIG_MEANING)
     store_config: tuple[tuple[str, int | str], ...] = ()
-    """Given sizes and places of the store, under RocketMQ's own keys."""
+    """Given sizes and locations of the store, by RocketMQ's own keys."""
 
 
 SINK_OPTION_TABLE = (
@@ -106,7 +107,7 @@ SINK_OPTION_TABLE = (
         field="checkpoint_location",
     ),
 )
-"""Every option of the sinks: the one place that knows them."""
+"""All options of writes to a store; no other place lists them."""
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -144,7 +145,7 @@ def _local_root(uri: str) -> str:
 
 
 def check_codec(options: SinkOptions) -> None:
-    """Raise where brokers that shall read the messages cannot decompress them."""
+    """Raise if the brokers of ``compatibility`` cannot decompress the messages."""
     if options.compression in _NEWER_CODECS and options.compatibility < _FIRST_WITH_CODECS:
         raise SourceOptionError(
             "compression",

@@ -1,4 +1,4 @@
-"""What tasks must know of the store that they write to; looked up once, where the driver is."""
+"""Prepare a write on the driver: check the store and collect what the tasks need to know of it."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _BROKER_PORT = 10911
 _MAX_PORT = 65_535
 _STORE_NAMES = frozenset({COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, CHECKPOINT_FILE, CONFIG_DIR})
 _FIRST_NAMES = frozenset({STAGING_DIRECTORY, LOCK_FILE, ABORT_FILE})
-"""What a writer leaves that died while it was making a store."""
+"""Files left by a writer that died while creating a store."""
 
 
 def sink_config(options: SinkOptions) -> MessageStoreConfig:
-    """Return the configuration of the store: a broker's file, overridden by options."""
+    """Return the configuration of the store: the broker's file, overridden by options."""
     return MessageStoreConfig.from_properties(_properties(options))
 
 
@@ -65,12 +65,12 @@ def _properties(options: SinkOptions) -> dict[str, str]:
 
 
 def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
-    """Look at the store and return the plan of one write.
+    """Check the store and return the plan of one write.
 
     Raises
     ------
     SinkCommitError
-        There is no store and none may be made, or something else is there.
+        There is no store and ``createStore`` is false, or the directory holds something else.
     StoreError
         The store cannot be read.
     """
@@ -102,12 +102,12 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
 
 
 def why_no_store(path: str) -> str | None:
-    """Return why a directory neither is a store nor can become one; None: it can, or is.
+    """Return why a directory neither is a store nor can become one; None if it is or can.
 
     Raises
     ------
     OSError
-        It may not be read.
+        The directory cannot be read.
     """
     names = _names_in(path)
     if not names or names & _STORE_NAMES:
@@ -142,11 +142,11 @@ def _check_root(options: SinkOptions) -> None:
 
 
 def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
-    """Return the broker's address, which offset message ids hold: tools ask there for a message.
+    """Return the broker's address for offset message ids, where tools ask for a message.
 
-    As the broker's file says, where the address of a name that it gives is known; else that of the
-    messages which the store has: their broker will serve the new ones, too. A new store gets the
-    address of this machine.
+    It is ``brokerIP1`` of the broker's file if that is known, else the store host of messages in
+    the store, whose broker will serve the new ones as well. A new store gets this machine's
+    address.
     """
     broker = load_broker_config(options.config) if options.config else {}
     address, port = broker.get("brokerIP1", "").strip(), _BROKER_PORT
@@ -161,7 +161,7 @@ def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
 
 
 def _newest_host(log: CommitLog) -> bytes | None:
-    """Return the store host at the head of the newest segment that begins with a record."""
+    """Return the store host of the first record in the newest segment that begins with one."""
     for segment in reversed(list(log.segments)):
         end_offset = segment.from_offset + log.segments.file_size
         frames = log.frames_at(segment, np.array([segment.from_offset]), end_offset)

@@ -1,4 +1,4 @@
-"""The stored properties of rows: exact bytes, a map, and the columns that speak of one property.
+"""Build the stored properties of rows from exact bytes, a map, and columns for one property each.
 
 Source: RocketMQ ``Message``, ``MessageConst``, ``MessageDecoder`` (release 5.3.3).
 """
@@ -39,17 +39,18 @@ def merge_properties(
     Parameters
     ----------
     raw
-        ``pa.BinaryArray`` or None: exact bytes, which are kept where no named value differs from
-        what they say; the map of such a row is not looked at.
+        ``pa.BinaryArray`` or None. Exact bytes, stored unchanged unless a named value differs from
+        them; the map of such a row is ignored.
     properties
         ``pa.MapArray`` or None.
     named
-        Property -> strings or lists of words; not null: replaces the property, empty: removes it.
+        Property -> strings or lists of words. A value replaces the property, an empty one removes
+        it, null leaves it.
 
     Returns
     -------
     properties_raw
-        Without ``__CRC32#``: that of another record is wrong for this one. The encoder makes it.
+        Without ``__CRC32#``, which the encoder adds: another record's value would be wrong.
     """
     merged = _merged(raw, properties, named, count)
     return merged if raw is None and properties is None else _without_crc(merged)
@@ -94,7 +95,7 @@ def _values_at(named: Mapping[str, Array], rows: Array) -> Columns:
 
 
 def _maps(properties: Array | None, named: Mapping[str, Array], count: int) -> Array | None:
-    """Return what `properties_block` takes: maps, if only empty ones, where nothing is named."""
+    """Return the maps for `properties_block`; empty ones if there are no other properties."""
     if properties is not None or named:
         return properties
     nothing = pa.array([], pa.string())
@@ -103,7 +104,7 @@ def _maps(properties: Array | None, named: Mapping[str, Array], count: int) -> A
 
 
 def _differs(name: str, values: Array, decoded: PropertyColumns) -> Bools:
-    """Return in which rows a value is given that the bytes do not already say."""
+    """Return which rows have a given value that differs from the one in the bytes."""
     if values.null_count == len(values):
         return np.zeros(len(values), bool)
     given, stored = joined_words(values), decoded.values_of(name)
@@ -116,7 +117,7 @@ def _differs(name: str, values: Array, decoded: PropertyColumns) -> Bools:
 
 
 def has_property(properties: Array | None, name: str, count: int) -> Bools:
-    """Return which of ``count`` rows of a map column (None: no map) hold a name with a value."""
+    """Return which of ``count`` rows of a map column have a name with a value; none if no map."""
     rows = np.zeros(count, bool)
     if properties is None:
         return rows
@@ -133,12 +134,12 @@ def has_property(properties: Array | None, name: str, count: int) -> Bools:
 
 
 def rows_with_separators(array: Array, *, names: bool = False, lenient: bool = False) -> Bools:
-    """Return which rows of a column of strings, lists or maps hold U+0001 or U+0002.
+    """Return which rows of a column of strings, lists or maps contain U+0001 or U+0002.
 
     Parameters
     ----------
     lenient
-        U+0001 in a value does no harm to readers from 4.9.4 on: look for U+0002 only.
+        Look for U+0002 only: readers from 4.9.4 on accept U+0001 in a value.
     """
     if pa.types.is_map(array.type):
         strings, offsets = (array.keys if names else array.items), array.offsets.to_numpy()
@@ -157,14 +158,14 @@ def rows_with_separators(array: Array, *, names: bool = False, lenient: bool = F
 
 
 def _holds_separator(strings: Array, count: int) -> Bools:
-    """Return which strings hold U+0002, or with ``count`` 2 also U+0001. Nulls do not."""
+    """Return which strings contain U+0002, or with ``count`` 2 also U+0001; nulls do not."""
     holds = np.zeros(len(strings), bool)
     if len(strings) == 0:
         return holds
     bounds, data = binary_parts(strings)
     used = data[bounds[0] : bounds[-1]]
     lowest = PROPERTY_SEPARATOR + 1 - count
-    # One pass over all bytes, which as a rule finds none: numbers below wrap to above.
+    # One pass over all bytes, which rarely has a hit: smaller bytes wrap around to large ones.
     hits = np.flatnonzero(used - np.uint8(lowest) < count)
     if len(hits):
         rows = np.searchsorted(bounds - bounds[0], hits, "right") - 1

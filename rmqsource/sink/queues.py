@@ -1,4 +1,4 @@
-"""Which queue a row goes to when it names none.
+"""Choose queues for rows that name none.
 
 Source: RocketMQ ``SelectMessageQueueByHash``, ``TopicPublishInfo.selectOneMessageQueue`` (release
 5.3.3).
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 _QUEUE_BITS = 32
 DEFAULT_QUEUES = 4
-"""As a producer asks for a topic that does not exist (``defaultTopicQueueNums``)."""
+"""Queues that a producer requests for a topic that does not exist (``defaultTopicQueueNums``)."""
 
 
 class QueueChooser:
-    """Gives rows without a queue one: by the hash of their sharding key, else round robin.
+    """Assigns queues to rows without one: by the hash of the sharding key, else round robin.
 
     Parameters
     ----------
     queues
-        Queues of every topic; None: as ``known`` says.
+        Number of queues of every topic; if None, as ``known`` says, else 4.
 
     Attributes
     ----------
     needed
-        Topic -> queues that it must have for what was chosen.
+        Topic -> number of queues that the chosen queue ids require.
     """
 
     def __init__(self, queues: int | None, known: Mapping[str, int], first: int) -> None:
@@ -49,7 +49,7 @@ class QueueChooser:
         self.needed: dict[str, int] = {}
 
     def queues_of(self, topic: str) -> int:
-        """Return the number of queues that rows of a topic are spread over."""
+        """Return the number of queues over which a topic's rows are spread."""
         return self._queues or max(self._known.get(topic, 0), 0) or DEFAULT_QUEUES
 
     def choose(

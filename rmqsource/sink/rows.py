@@ -1,4 +1,4 @@
-"""Batches of rows to the columns of records: whole columns at a time, nothing row by row."""
+"""Convert batches of rows to the columns of records, a whole column at a time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RecordRows(NamedTuple):
     Attributes
     ----------
     properties
-        All of them, by name, null where a row has none; None where that is not known.
+        All properties by name, null where a row lacks one; None if they are not known.
     """
 
     batch: RecordBatch
@@ -93,7 +93,7 @@ class RowConverter:
     clock
         Returns ms since the epoch.
     chooser
-        Of queues; None: as the plan says.
+        Chooses queues; if None, one as the plan says.
     """
 
     def __init__(
@@ -113,11 +113,11 @@ class RowConverter:
 
     @property
     def topics(self) -> dict[str, int]:
-        """Topics that consumers ask for, and how many queues each must have."""
+        """Topics under the names that consumers use, with the number of queues that each needs."""
         return self._chooser.needed
 
     def convert(self, batch: RecordBatch) -> RecordRows | None:
-        """Return the records of a batch; None when no row is left.
+        """Return the records of a batch; None if no row is left.
 
         Raises
         ------
@@ -207,9 +207,9 @@ class RowConverter:
         return {name: joined_words(values) for name, values in given.items() if values is not None}
 
     def _unique_keys(self, columns: SourceColumns) -> Array | None:
-        """Return the unique keys; generated where there is none.
+        """Return the unique keys, generated for rows that have none.
 
-        Exact property bytes stay exact: their rows get none.
+        Rows with exact property bytes get no generated key, so that the bytes stay exact.
         """
         count, given = len(columns), columns.unique_key
         missing = is_null(given, count) & is_null(columns.properties_raw, count)
@@ -233,7 +233,7 @@ class RowConverter:
 
 
 def _as_found(named: Columns) -> Columns:
-    """Return values as a decoder finds them: an empty one is none."""
+    """Return values as a decoder reads them: an empty one becomes null."""
     found = {}
     for name, values in named.items():
         texts = values.cast(pa.string())
@@ -249,7 +249,7 @@ def _lengths(array: Array) -> npt.NDArray[np.int64]:
 
 
 def _delayed(columns: SourceColumns) -> npt.NDArray[np.int64] | None:
-    """Return the delay level of each row, 0 for none; None where no row has one."""
+    """Return the delay level of each row, 0 for no delay; None if no row has one."""
     given = columns.integers("delay_level")
     if given is None:
         return None
@@ -258,7 +258,7 @@ def _delayed(columns: SourceColumns) -> npt.NDArray[np.int64] | None:
 
 
 def _delay_properties(levels: npt.NDArray[np.int64], topic: Array, queue_id: Int32s) -> Columns:
-    """Return what a broker notes of a delayed message (``transformDelayLevelMessage``)."""
+    """Return the properties a broker adds to a delayed message (``transformDelayLevelMessage``)."""
     none = levels == 0
     return {
         PROPERTY_DELAY: pa.array(levels, mask=none).cast(pa.string()),
@@ -270,7 +270,7 @@ def _delay_properties(levels: npt.NDArray[np.int64], topic: Array, queue_id: Int
 # Source: RocketMQ ``TopicValidator``, ``HookUtils.checkBeforePutMessage``, ``MessageExtEncoder``
 # (release 5.3.3).
 def input_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
-    """Yield what is wrong with the values as they came."""
+    """Yield the checks of the input values."""
     count = len(columns)
     yield from _topic_checks(columns, plan)
     yield Check("body", is_null(columns.body, count), _says("is null"))
@@ -288,7 +288,7 @@ def input_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
 def size_checks(
     properties_bytes: Int64s, body_bytes: Int64s, record_bytes: Int64s, plan: SinkPlan
 ) -> Iterator[Check]:
-    """Yield what is too long for the store."""
+    """Yield the checks of the sizes that the store limits."""
     yield _too_long("properties", properties_bytes, MAX_PROPERTIES_BYTES, "with all that is in it")
     yield _too_long("body", body_bytes, plan.options.max_message_size, "maxMessageSize")
     fits = plan.segment_bytes - 8
@@ -298,12 +298,12 @@ def size_checks(
 def reserved_checks(
     columns: SourceColumns, records: RecordBatch, topics: Sequence[str], topic_code: Int32s
 ) -> Iterator[Check]:
-    """Yield the rows with a reserved property that a broker could not read, or would not take.
+    """Yield the checks for reserved properties that a broker could not read or would refuse.
 
     Parameters
     ----------
     records
-        ``pa.RecordBatch`` with the property bytes as they are stored.
+        ``pa.RecordBatch`` with the property bytes to be stored.
     """
     if columns.properties_raw is None and columns.properties is None:
         return
@@ -348,7 +348,7 @@ def _bounds(columns: SourceColumns, name: str, low: int, high: int) -> Check:
 def _by_value(
     column: str, encoded: Array | None, count: int, fault: Callable[[str | None], str | None]
 ) -> Check:
-    """Return the check of a dictionary array: each value is looked at once."""
+    """Return the check of a dictionary array; each distinct value is checked once."""
     if encoded is None:
         return Check(column, np.zeros(count, bool), _says(""))
     faults = [fault(value) for value in encoded.dictionary.to_pylist()]
@@ -384,7 +384,7 @@ def _topic_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
 
 
 def _empty_bodies(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
-    """Yield rows with an empty body: no producer sends one, and clients of 4.x fail on it."""
+    """Yield the check for empty bodies: no producer sends one, and clients of 4.x fail on it."""
     if plan.options.compatibility >= _FIRST_OF_5 or columns.body is None:
         return
     empty = pc.equal(pc.binary_length(columns.body), 0).fill_null(False)
@@ -403,7 +403,7 @@ def _host_fault(text: str | None) -> str | None:
 
 
 def _separator_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
-    """Yield values that would fall apart; exact bytes (``properties_raw``) are not looked into."""
+    """Yield the checks for separators inside values; skips exact bytes (``properties_raw``)."""
     built = is_null(columns.properties_raw, len(columns))
     text = "holds U+0001 or U+0002, which separate properties"
     newer = plan.options.compatibility >= _FIRST_OF_5

@@ -1,4 +1,4 @@
-"""The columns of a batch from Spark, in the types that the sink works with."""
+"""The columns of a batch from Spark, in the types that the sink uses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FIRST_WITH_TYPES = 5
 
 
 class SourceColumns:
-    """Columns of one batch by canonical name; None where a column is not there."""
+    """Columns of one batch by canonical name; a missing column is None."""
 
     def __init__(self, batch: RecordBatch, columns: SinkColumns, default_topic: str | None) -> None:
         self.batch = batch
@@ -67,15 +67,15 @@ class SourceColumns:
 
     @cached_property
     def raw_rows(self) -> npt.NDArray[np.int64]:
-        """Rows whose body is compressed already."""
+        """Rows whose body is already compressed."""
         return raw_rows(self.body, self.integers("sys_flag"), self.body_crc)
 
     def integers(self, name: str) -> Array | None:
-        """Return a column of whole numbers as 64 bits, or None."""
+        """Return a column of integers with 64 bits; None if it is missing or all null."""
         return self._typed(name, pa.int64())
 
     def born_timestamps(self, now_ms: int) -> npt.NDArray[np.int64]:
-        """Return the times of birth, ms; now where none is given."""
+        """Return the born timestamps in ms; ``now_ms`` where none is given."""
         column = self._given("born_timestamp")
         if column is None:
             return np.full(len(self), now_ms, np.int64)
@@ -85,7 +85,7 @@ class SourceColumns:
         return np.where(valid, values // _TICKS_PER_MS[column.type.unit], now_ms).astype(np.int64)
 
     def _given(self, name: str) -> Array | None:
-        """Return a column, or None where it is missing or all null."""
+        """Return a column; None if it is missing or all null."""
         at = self._columns.index.get(name)
         if at is None:
             return None
@@ -113,7 +113,7 @@ class SourceColumns:
 
 
 def is_null(column: Array | None, count: int) -> Bools:
-    """Return which rows of a column (None: all) are null."""
+    """Return which rows of a column are null; all if the column is None."""
     if column is None:
         return np.ones(count, bool)
     if column.null_count == 0:
@@ -131,10 +131,10 @@ class StoredBodies(NamedTuple):
 
 
 def raw_rows(body: Array, sys_flag: Array | None, body_crc: Array | None) -> npt.NDArray[np.int64]:
-    """Return the rows whose body is compressed already.
+    """Return the rows whose body is already compressed.
 
-    The flag alone does not tell: a row that was read has the stored flag and the inflated body.
-    The stored CRC does where there is one, else the first bytes of the format.
+    The flag alone is not enough: a row read from a store has the stored flag and the inflated body.
+    The stored CRC decides if there is one, else the first bytes of the format.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _is_stored(body: bytes, sys_flag: int, crc: int | None) -> bool:
 
 
 def newer_format_rows(count: int, raw: npt.NDArray[np.int64], sys_flag: Array) -> Bools:
-    """Return which of the rows with raw bodies have a format that 4.x does not know."""
+    """Return which rows have a raw body in a format unknown to 4.x."""
     newer = np.zeros(count, bool)
     if len(raw):
         kinds = sys_flag.fill_null(0).to_numpy(zero_copy_only=False)[raw] & COMPRESSION_TYPE_MASK
@@ -179,7 +179,7 @@ def newer_format_rows(count: int, raw: npt.NDArray[np.int64], sys_flag: Array) -
 def stored_bodies(
     body: Array, raw: npt.NDArray[np.int64], sys_flag: Array | None, options: SinkOptions
 ) -> StoredBodies:
-    """Compress what a producer would.
+    """Compress the bodies that a producer would compress.
 
     Parameters
     ----------

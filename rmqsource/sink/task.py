@@ -1,4 +1,4 @@
-"""One task of a write: batches in, a staged part out."""
+"""One task of a write: turns batches into a staged part."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_JOINED_BYTES, _JOINED_ROWS = 8 << 20, 1 << 16  # twice as many are slower: they fit no cache
+_JOINED_BYTES, _JOINED_ROWS = 8 << 20, 1 << 16  # twice as many are slower, as no cache holds them
 _SLICE_BYTES = 64 << 20
 
 
 def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int) -> StagedPart:
     """Encode and stage the rows of a partition.
 
-    Each attempt of a task stages files of its own; only those that a commit message names count.
+    Each attempt of a task stages its own files; only files that a commit message names count.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def stage_part(batches: Iterable[RecordBatch], plan: SinkPlan, partition_id: int
 def _stage(
     batches: Iterable[RecordBatch], plan: SinkPlan, converter: RowConverter, name: str
 ) -> StagedFiles:
-    """Write the files of a part, none where there are no rows."""
+    """Write the files of a part; none if there are no rows."""
     writer: StagedPartWriter | None = None
     try:
         for batch in _blocks(batches):
@@ -86,10 +86,10 @@ def _stage(
 
 
 def _blocks(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield the rows in batches of another length.
+    """Yield the rows in batches of suitable length.
 
-    Small ones are put together: what a step costs whatever it is given is paid less often then.
-    Large ones are cut: a block of records has at most 2 GiB.
+    Small batches are joined, which saves fixed costs of each step. Large ones are cut, because a
+    block of records has at most 2 GiB.
     """
     held: list[RecordBatch] = []
     for batch in batches:

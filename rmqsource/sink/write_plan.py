@@ -1,4 +1,4 @@
-"""What every task of a write must know; made once, where the driver is."""
+"""The plan of a write that the driver makes once and passes to every task."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """One write. Plain values only, so that it can be pickled.
+    """The plan of one write; plain values only, so that it can be pickled.
 
     Attributes
     ----------
     store_host
-        8 or 20 bytes, of records that are written.
+        8 or 20 bytes; stored in every record.
     delay_levels_ms
         Delay of each level, level 1 first.
     property_crc
