@@ -1,4 +1,4 @@
-"""Tables that need no message to be decoded: queues, units, index, files, offsets, checkpoint."""
+"""Tables that need no decoded message: queues, units, index, files, offsets, checkpoint."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ METADATA_TABLES: dict[str, TableRows] = {
     "transactions": transactions.rows,
     "checkpoint": checkpoint.rows,
 }
-"""By table: a function that yields ``pa.Table`` parts with all columns, of any number of rows."""
+"""Table -> function that yields ``pa.Table`` parts of any length with all columns."""
 
 
 def read_metadata(table: str, snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Columns]:
@@ -54,7 +54,7 @@ def read_metadata(table: str, snapshot: StoreSnapshot, options: SourceOptions) -
     Raises
     ------
     StoreError
-        In mode ``FAILFAST``, such a part; in every mode, what makes the store unreadable.
+        In mode ``FAILFAST``, a part is damaged; in every mode, the store cannot be read.
     """
     is_begun = False
     for attempt in range(VANISHED_ATTEMPTS):
@@ -68,13 +68,13 @@ def read_metadata(table: str, snapshot: StoreSnapshot, options: SourceOptions) -
                     is_begun = True
                     yield batch
                 return
-        except (DataLossError, FileVanishedError):  # both where files go while they are read
+        except (DataLossError, FileVanishedError):  # both if files are deleted while they are read
             if is_begun or attempt + 1 == VANISHED_ATTEMPTS:
                 raise
 
 
 def batches_of(parts: Iterable[Table], batch_rows: int) -> Iterator[Columns]:
-    """Yield batches by column; small parts, such as those of small queues, are put together."""
+    """Yield batches by column; small parts, such as those of small queues, are joined."""
     pending: list[Table] = []
     held = 0
     for part in parts:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the numbers of the file as they are; null where the file, or its end, is missing.
+    """Yield the numbers of the file unchanged; null if the file, or its end, is missing.
 
-    A time of 0, 1970, means that nothing was flushed yet.
+    A time of 0 (1970) means that nothing was flushed yet.
     """
     values = asdict(snapshot.checkpoint or StoreCheckpoint())
     columns = {name: [value] for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""Parts of metadata tables: plain values and numpy arrays -> ``pa.Table`` as declared."""
+"""Build parts of metadata tables: plain values and numpy arrays -> ``pa.Table`` as declared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store_core.arrow_types import Array, DataType, Table
 
 NO_TIME = int(np.iinfo(np.int64).min)
-"""A time that is not known; like all that do not fit, it becomes null."""
+"""An unknown time; it becomes null, as do all times that do not fit."""
 
 
 @cache
@@ -39,8 +39,8 @@ def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
     Parameters
     ----------
     columns
-        By name: a string for all rows, an Arrow array, a sequence of strings or of
-        integers (None is null), or a numpy array. Times are in ms.
+        By name: one string for all rows, an Arrow array, a sequence of strings or integers (None
+        becomes null), or a numpy array. Times are in ms.
     """
     values = {**columns, "store": store}
     arrays = []
@@ -53,7 +53,7 @@ def table_part(table: str, store: str, row_count: int, **columns: Any) -> Table:
 
 
 def nullable(values: npt.NDArray[Any], is_null: npt.NDArray[np.bool_]) -> Array:
-    """Return an Arrow array with nulls."""
+    """Return an Arrow array of the values, null where ``is_null`` is set."""
     return pa.array(values, mask=is_null)
 
 
@@ -77,5 +77,5 @@ def _times(value: Any) -> npt.NDArray[np.int64]:
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates: names of files and JSON may hold them, UTF-8 cannot."""
+    """Replace lone surrogates, which file names and JSON may contain but UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()

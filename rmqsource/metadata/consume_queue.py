@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the units of the selected queues, light queues (``%LMQ%``) and batch queues included.
 
-    A queue's units are those of its proved range: not expired, not behind the end of the log. The
-    tags code is as stored; where it is the address of an extension unit, it is not followed. A
-    unit of a batch queue is one row, with the queue offset of its first message.
+    Only units of a queue's proved range are included: not expired, and not past the end of the log.
+    The tags code is as stored; an address of an extension unit is not followed. A unit of a batch
+    queue is one row, with the queue offset of its first message.
     """
     store = snapshot.directory.uri
     selected = selected_queues(snapshot, options)
-    for key in selected:  # before the first row: files may go, and then the store is opened again
+    for key in selected:  # before the first row, while the store can still be reopened if files go
         if not key.is_batch:
             with skip_damaged(str(key), options):
                 snapshot.queue_range(key.topic, key.queue_id)

@@ -41,9 +41,9 @@ class _Commit(NamedTuple):
 
 
 class _Standing(NamedTuple):
-    """Of one row: end and begin of the queue, and the first record not consumed and the last.
+    """The queue of one row: its end and begin, its first unconsumed and its last record.
 
-    ``is_gone``: the queue's topic was deleted.
+    ``is_gone`` if the queue's topic was deleted.
     """
 
     broker_offset: int
@@ -54,14 +54,14 @@ class _Standing(NamedTuple):
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield what ``consumerOffset.json`` and ``lmqConsumerOffset.json`` hold of selected queues.
+    """Yield the selected queues in ``consumerOffset.json`` and ``lmqConsumerOffset.json``.
 
-    A queue that a group never committed has no row. ``broker_offset`` is 0 where the queue has
-    no directory. ``lag`` is their difference: below 0 where the group is beyond the end of the
-    queue, as after a cut. A consumer offset below 0 counts as 0; of a deleted topic nothing is
-    left to consume.
-    ``lag_ms`` starts from the first message that is still there; it is 0 where none is left, and
-    null where a record is lost.
+    A queue that a group never committed has no row. ``broker_offset`` is 0 if the queue has no
+    directory. ``lag`` is its difference from the consumer offset: below 0 if the group is past the
+    end of the queue, as after a cut. A consumer offset below 0 counts as 0; a deleted topic has
+    nothing left to consume.
+    ``lag_ms`` starts from the first unconsumed message that is still there; it is 0 if none is
+    left, and null if a record is lost.
     """
     warn_of_static_topics(snapshot.directory)
     commits: list[_Commit] = []
@@ -97,7 +97,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
 def lag_and_expired(
     consumed: Int64s, begin: Int64s, end: Int64s, is_gone: Int64s
 ) -> tuple[Int64s, Int64s]:
-    """Return how many messages groups have not consumed, and how many of those are deleted."""
+    """Return how many messages groups have not consumed, and how many of them are deleted."""
     at = np.maximum(consumed, 0)
     lag = np.where(is_gone, 0, end - at)
     return lag, np.where(is_gone, 0, np.maximum(begin - at, 0))
@@ -120,7 +120,7 @@ def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
 
 
 class _Queues:
-    """Facts of queues, each found once however many groups read it."""
+    """Facts of queues; each is read once, however many groups consume from it."""
 
     def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
         self._snapshot = snapshot
@@ -128,7 +128,7 @@ class _Queues:
         self._facts: dict[SelectedQueue, QueueFacts | None] = {}
 
     def standing(self, commit: _Commit) -> _Standing | None:
-        """Return where a group stands; None where the queue is damaged and left out."""
+        """Return a group's position in a queue; None if the queue is damaged and skipped."""
         is_batch = (commit.topic, commit.queue_id) in self._snapshot.batch_queue_paths
         key = SelectedQueue(commit.topic, commit.queue_id, is_batch)
         facts = self._facts_of(key)
@@ -149,11 +149,11 @@ class _Queues:
         )
 
     def _is_gone(self, topic: str, facts: QueueFacts) -> bool:
-        """Return whether a queue was deleted with its topic, and not lost."""
+        """Return whether a queue was deleted with its topic rather than lost."""
         return facts is _NO_QUEUE and topic not in (self._snapshot.topic_configs or {})
 
     def _end(self, commit: _Commit, key: SelectedQueue, facts: QueueFacts) -> int:
-        """Return where a queue ends; of a running broker, whose offsets are newer, as it is now."""
+        """Return the end of a queue; of a running broker, whose offsets are newer, the end now."""
         is_stopped = self._snapshot.state is StoreState.STOPPED
         path = self._snapshot.queue_paths.get((key.topic, key.queue_id))
         if is_stopped or key.is_batch or path is None or commit.consumer_offset <= facts.max_offset:
@@ -198,6 +198,6 @@ def _lag_ms(
     is_behind = last_record != NO_RECORD
     is_lost = is_behind & ((oldest == NO_TIME) | (newest == NO_TIME))
     is_known = is_behind & ~is_lost
-    # The newest is at least as new as the oldest, whatever a clock step makes of the last record.
+    # Never below 0, even if a clock step makes the last record look older than the first.
     difference = np.where(is_known, newest, 0) - np.where(is_known, oldest, 0)
     return nullable(np.maximum(difference, 0), is_lost)

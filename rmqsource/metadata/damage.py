@@ -1,4 +1,4 @@
-"""What becomes of a part of the store that cannot be used: decided here, from ``mode``."""
+"""Decide from ``mode`` what happens if a part of the store cannot be used."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _T = TypeVar("_T")
 
 @contextmanager
 def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
-    """Leave the block at damage and report it; in mode ``FAILFAST`` raise the error."""
+    """End the block at damage and report it; in mode ``FAILFAST`` raise the error."""
     try:
         yield
-    except FileVanishedError:  # no damage: whoever reads the table opens the store again
+    except FileVanishedError:  # not damage: the reader of the table reopens the store
         raise
     except (CorruptRecordError, StoreFormatError, StoreKindError, StoreReadError) as err:
         if options.mode == _FAILFAST:
@@ -37,7 +37,7 @@ def skip_damaged(what: str, options: SourceOptions) -> Iterator[None]:
 
 
 def until_damage(parts: Iterator[_T], what: str, options: SourceOptions) -> Iterator[_T]:
-    """Yield the parts, up to the first that meets damage (see `skip_damaged`)."""
+    """Yield the parts up to the first damage (see `skip_damaged`)."""
     while True:
         found: list[_T] = []
         with skip_damaged(what, options):

@@ -38,17 +38,17 @@ _COLUMNS = (
     *("reconsume_times", "store_timestamp"),
 )
 _UNKNOWN_LEVEL_MS = 1000
-"""What ``ScheduleMessageService.computeDeliverTimestamp`` adds for a level it does not know."""
+"""Delay that ``ScheduleMessageService.computeDeliverTimestamp`` adds for an unknown level."""
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the messages of ``SCHEDULE_TOPIC_XXXX``, waiting ones and, while kept, delivered ones.
+    """Yield the messages of ``SCHEDULE_TOPIC_XXXX``: waiting ones, and delivered ones in the log.
 
-    ``deliver_timestamp`` is the time in the queue's unit; where that is none (extension
-    addresses, lost queues), it is the store time plus the delay of the level, as
-    ``messageDelayLevel`` says. A message is pending from the level's offset in
-    ``config/delayOffset.json`` on; without an entry, all of the level are, as a broker would
-    deliver them (again). Messages of the timer wheel are in table ``timers``.
+    ``deliver_timestamp`` is the time in the queue's unit; if the unit has none (extension
+    addresses, lost queues), it is the store time plus the level's delay in ``messageDelayLevel``.
+    Messages from the level's offset in ``config/delayOffset.json`` on are pending. Without an entry
+    all messages of the level are, as a broker would deliver them (again). Messages of the timer
+    wheel are in table ``timers``.
     """
     pending_from: dict[int, int] = {}
     with skip_damaged("config/delayOffset.json", options):
@@ -91,13 +91,13 @@ def due_time(snapshot: StoreSnapshot, queue_id: int, queue_offset: int, stored_m
 
 
 def level_delay_ms(snapshot: StoreSnapshot, queue_id: int) -> int:
-    """Return the delay of the level that a queue holds."""
+    """Return the delay of the level whose queue this is, in ms."""
     levels = snapshot.config.delay_levels_ms
     return levels[queue_id] if 0 <= queue_id < len(levels) else _UNKNOWN_LEVEL_MS
 
 
 class _DueTimes:
-    """When messages are due, by their units; each queue is read once."""
+    """Times at which messages are due, from their units; each queue is read once."""
 
     def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
         self._snapshot = snapshot

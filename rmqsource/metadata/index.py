@@ -32,9 +32,9 @@ _MS_PER_SECOND = 1000
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
     """Yield the entries of all usable files in the order of their creation.
 
-    Entries that point after the end of the log are no data and left out; those of expired
-    records are given. ``store_timestamp`` is the file's begin time plus whole seconds, and too
-    late where the clock stepped back behind it (RocketMQ ``IndexFile.putKey``).
+    Entries that point past the end of the log are not data and are omitted; entries of expired
+    records are included. ``store_timestamp`` is the file's begin time plus whole seconds, and too
+    late if the clock stepped back before that time (RocketMQ ``IndexFile.putKey``).
     """
     for unusable in snapshot.index.unusable:
         with skip_damaged("the index file", options):
@@ -50,7 +50,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
 def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Table]:
     sizes = snapshot.index.sizes
     if sizes is None:
-        return  # then no file is usable
+        return  # no file is usable
     header = file.header
     name = PurePosixPath(file.path).name
     with snapshot.directory.open(file.path) as source:
@@ -63,7 +63,7 @@ def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Table]
             is_data = entries["commit_log_offset"] < snapshot.end_offset
             entries, number = entries[is_data], number[is_data]
             diff = entries["time_diff_seconds"].astype(np.int64)
-            diff[number == 1] = 0  # stored against the end of the file before: no time at all
+            diff[number == 1] = 0  # relative to the end of the previous file, so not a time
             yield table_part(
                 "index",
                 snapshot.directory.uri,

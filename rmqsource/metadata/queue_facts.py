@@ -1,4 +1,4 @@
-"""What the tables say of a queue as a whole, and the store times of single records."""
+"""Facts of whole queues for the tables, and store times of single records."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NO_RECORD = -1
 
 
 class QueueFacts(NamedTuple):
-    """Queue offsets ``[min_offset, max_offset)``, and places of the first and the last record.
+    """Queue offsets ``[min_offset, max_offset)``, and log offsets of the first and last record.
 
-    Places are ``NO_RECORD`` when the queue holds no message.
+    The log offsets are ``NO_RECORD`` if the queue has no message.
     """
 
     min_offset: int
@@ -39,7 +39,7 @@ class QueueFacts(NamedTuple):
 
 
 def queue_facts(snapshot: StoreSnapshot, key: SelectedQueue) -> QueueFacts:
-    """Return the facts of a queue. Reads the ends of a consume queue, all of a batch queue."""
+    """Return the facts of a queue; reads the ends of a consume queue, all of a batch queue."""
     if key.is_batch:
         units, max_offset, _ = read_batch_queue(snapshot, key)
         if len(units) == 0:
@@ -60,7 +60,7 @@ def store_times(
 ) -> Int64s:
     """Return the store times (ms) of records; ``NO_TIME`` where none can be read.
 
-    Every segment is opened once at most, whatever the order of the offsets.
+    Opens each segment at most once, whatever the order of the offsets.
     """
     times = np.full(len(commit_log_offsets), NO_TIME, np.int64)
     log = snapshot.log
@@ -82,7 +82,7 @@ def store_times(
 
 
 class CompactedFacts(NamedTuple):
-    """Queue offsets ``[min_offset, max_offset)`` of a compacted log, and how many are there."""
+    """Queue offsets ``[min_offset, max_offset)`` of a compacted log, and its number of messages."""
 
     min_offset: int
     max_offset: int
@@ -92,7 +92,7 @@ class CompactedFacts(NamedTuple):
 def compacted_facts(
     snapshot: StoreSnapshot, options: SourceOptions
 ) -> dict[tuple[str, int], CompactedFacts]:
-    """Return the facts of the selected compacted logs by (topic, queue id), as units tell them."""
+    """Return the facts of the selected compacted logs, from their units, by (topic, queue id)."""
     if not snapshot.kind.compacted_topics:
         return {}
     selection, is_live = Selection(options), snapshot.state is StoreState.LIVE

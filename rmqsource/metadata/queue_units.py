@@ -1,4 +1,4 @@
-"""Units of consume queues and batch consume queues that are part of the snapshot."""
+"""Read the units of consume queues and batch consume queues that belong to the snapshot."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     Units = npt.NDArray[np.void]
 
 _CHUNK_UNITS = 1 << 18
-"""Units read at once: 5 MB of a file."""
+"""Units of one read: 5 MB of a file."""
 
 
 class UnitChunk(NamedTuple):
-    """Units of one queue in order; of a batch queue, ``queue_offset`` is the first of a unit."""
+    """Units of one queue in order; in a batch queue, ``queue_offset`` is the first of a unit."""
 
     queue_offset: Int64s
     units: Units
@@ -37,7 +37,7 @@ class UnitChunk(NamedTuple):
 class BatchUnits(NamedTuple):
     """Units of a batch queue whose records are in the log, and the end of the queue.
 
-    ``expired`` counts the units before them, whose records are gone.
+    ``expired`` counts the earlier units, whose records are gone.
     """
 
     units: Units
@@ -46,7 +46,7 @@ class BatchUnits(NamedTuple):
 
 
 def unit_chunks(snapshot: StoreSnapshot, key: SelectedQueue) -> Iterator[UnitChunk]:
-    """Yield all units of a queue; columns as in ``CQ_UNIT`` (batch: ``BATCH_CQ_UNIT``)."""
+    """Yield all units of a queue, with the columns of ``CQ_UNIT`` (batch: ``BATCH_CQ_UNIT``)."""
     if key.is_batch:
         units = read_batch_queue(snapshot, key).units
         if len(units):
@@ -59,7 +59,7 @@ def unit_chunks(snapshot: StoreSnapshot, key: SelectedQueue) -> Iterator[UnitChu
         stop = min(at + _CHUNK_UNITS, held.max_offset)
         try:
             units = queue.exact_units(at, stop)
-        except FileVanishedError:  # what it held has expired
+        except FileVanishedError:  # its units have expired
             vanished += 1
             if vanished == VANISHED_ATTEMPTS:
                 raise
@@ -73,14 +73,14 @@ def unit_chunks(snapshot: StoreSnapshot, key: SelectedQueue) -> Iterator[UnitChu
 def _present(
     snapshot: StoreSnapshot, key: SelectedQueue, queue_offset: int
 ) -> tuple[StoredUnits | None, int]:
-    """List the files of a queue again; return where it goes on after what was deleted."""
+    """List a queue's files again; return the queue and the offset that follows deleted files."""
     queue = snapshot.consume_queue(key.topic, key.queue_id)
     starts = queue.file_boundaries() if queue is not None else ()
     return (queue, max(starts[0], queue_offset)) if starts else (None, queue_offset)
 
 
 def read_batch_queue(snapshot: StoreSnapshot, key: SelectedQueue) -> BatchUnits:
-    """Return the units of a batch queue that count; none where it has no directory."""
+    """Return the valid units of a batch queue; none if it has no directory."""
     place = (key.topic, key.queue_id)
     found = snapshot.batch_units(*place)
     if found is None:

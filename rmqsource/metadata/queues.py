@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the selected queues that have a directory; of each, the ends are read.
+    """Yield the selected queues that have a directory; only the ends of each queue are read.
 
-    The store times are those of the first and of the last message, null where their records are
-    lost. ``messages`` counts what is in the queue: of a batch queue, the messages in its records.
-    The columns of the compacted log are beside them: ``examineTopicStats`` of RocketMQ 5.3.3, too,
-    tells the offsets of the consume queue, while consumers are given the compacted log.
+    The store times are those of the first and last message, null if their records are lost.
+    ``messages`` counts the messages in the queue; in a batch queue, those in its records. Compacted
+    logs have columns of their own: ``examineTopicStats`` of RocketMQ 5.3.3 also reports the offsets
+    of the consume queue, although consumers get the compacted log.
     """
     warn_of_static_topics(snapshot.directory)
     compacted = compacted_facts(snapshot, options)

@@ -1,4 +1,4 @@
-"""Table ``segments``: one row per file of the parts that are kept in numbered files."""
+"""Table ``segments``: one row per file of the store's parts that consist of numbered files."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
 _SEGMENT_NAME = re.compile(r"[0-9]{20}", re.ASCII)
 _MAX_OFFSET = 2**63 - 1
 _DEEPEST = 2
-"""Directories of queues lie below a topic: ``<topic>/<queue id>``."""
+"""Queues are in directories below their topic: ``<topic>/<queue id>``."""
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the files, by kind and place.
+    """Yield the files, by kind and path.
 
-    Kinds: ``commitlog``, ``consumequeue``, ``batchconsumequeue``, ``consumequeue_ext``,
-    ``index``, ``timerlog``, ``compactionLog``, ``compactionCq``: the directory that holds them.
+    The kind is the directory of the files: ``commitlog``, ``consumequeue``, ``batchconsumequeue``,
+    ``consumequeue_ext``, ``index``, ``timerlog``, ``compactionLog`` or ``compactionCq``.
 
-    What is known:
+    Known values:
 
-    - ``commitlog``: ``used_bytes`` up to the end of the log; a full segment is used wholly, the
-      blank record that closes it included. The first store time. The last one and the number of
-      messages are null, as they would need a walk through all records.
-    - queues: ``used_bytes`` up to the last unit of the snapshot, the messages whose records are
-      in the log, and the store times of the first and the last of them.
+    - ``commitlog``: the first store time, and ``used_bytes`` up to the end of the log (all bytes of
+      a full segment, including the blank record that closes it). The last store time and the number
+      of messages are null, as they would need a walk through all records.
+    - queues: ``used_bytes`` up to the last unit of the snapshot, the number of messages whose
+      records are in the log, and the store times of the first and last of them.
     - ``index``: ``used_bytes`` up to the last entry, and the times in the header. Messages are
-      null: a message has as many entries as keys.
+      null, as a message has as many entries as keys.
     - the others: the length only.
 
-    Every file of log and queues is opened to read its first record or the ends of its units, and
-    a queue's last three files once more to find its end; index files for their headers; the
-    others are not opened. In modes other than ``FAILFAST`` a damaged queue or index file is
-    listed with what its name and length say.
+    Every file of the log and the queues is opened to read its first record or the ends of its
+    units, and a queue's last three files again to find its end. Index files are opened for their
+    headers, the others not at all. In modes other than ``FAILFAST`` a damaged queue or index file
+    is listed with the facts in its name and length.
     """
     files = [
         *commit_log_files(snapshot),
@@ -92,7 +92,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
 def _times(
     snapshot: StoreSnapshot, options: SourceOptions, files: list[StoreFile]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return first and last times, from the records where a file names them."""
+    """Return the first and last store times, from records if a file names them."""
     records = [file.first_record for file in files] + [file.last_record for file in files]
     known = [file.first_ms for file in files] + [file.last_ms for file in files]
     of_records = np.array(records, np.int64)
@@ -142,12 +142,12 @@ def _record_at(source: ByteSource, unit: int) -> int:
 
 
 def _batch(snapshot: StoreSnapshot, key: SelectedQueue, files: list[StoreFile]) -> list[StoreFile]:
-    """Place the units of the queue in its files: they lie without gaps up to the last one."""
+    """Assign the units of the queue to its files; they have no gaps up to the last unit."""
     units, _, expired = read_batch_queue(snapshot, key)
     first_file = files[0].from_offset or 0 if files else 0
     placed = []
     for file in files:
-        # rows of `units`; the file may begin before the first one
+        # row of `units`; the file may begin before the first one
         begin = ((file.from_offset or 0) - first_file) // BATCH_CQ_UNIT.size - expired
         end = min(begin + file.file_size // BATCH_CQ_UNIT.size, len(units))
         part = units[max(begin, 0) : max(end, 0)]
@@ -164,7 +164,7 @@ def _batch(snapshot: StoreSnapshot, key: SelectedQueue, files: list[StoreFile]) 
 
 
 class StoreFile(NamedTuple):
-    """One row of the table; None is not known.
+    """One row of the table; None means not known.
 
     Store times come from the header (``first_ms``, ``last_ms``) or from records of the log.
     """
@@ -193,7 +193,7 @@ def numbered_files(kind: str, entries: Sequence[FileEntry]) -> list[StoreFile]:
 
 
 def commit_log_files(snapshot: StoreSnapshot) -> list[StoreFile]:
-    """Return the segments of the log, of all its directories."""
+    """Return the segments of the log in all its directories."""
     files = []
     for segment in snapshot.log.segments:
         used = min(max(snapshot.end_offset - segment.from_offset, 0), segment.size)
@@ -231,7 +231,7 @@ def index_files(snapshot: StoreSnapshot, options: SourceOptions) -> list[StoreFi
 
 
 def other_files(snapshot: StoreSnapshot, *place: str) -> Iterator[StoreFile]:
-    """Yield the numbered files in and below a directory, of which only names are looked at."""
+    """Yield the numbered files in and below a directory, without opening them."""
     directory = snapshot.directory
     root = directory.stat(directory.resolve(*place))
     pending = [(root.path, 0)] if root is not None and root.is_dir else []

@@ -1,4 +1,4 @@
-"""Which topics and queues the options ask for."""
+"""The topics and queues that the options select."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SelectedQueue(NamedTuple):
-    """One queue; ``is_batch``: of ``batchconsumequeue``, whose units hold several messages."""
+    """One queue; ``is_batch`` if in ``batchconsumequeue``, where a unit has several messages."""
 
     topic: str
     queue_id: int
@@ -32,20 +32,20 @@ class Selection:
         self._queue_ids = None if options.queue_ids is None else frozenset(options.queue_ids)
 
     def has_topic(self, topic: str) -> bool:
-        """Return whether a topic is asked for."""
+        """Return whether a topic is selected."""
         if self._topics is not None and topic not in self._topics:
             return False
         return self._pattern is None or self._pattern.fullmatch(topic) is not None
 
     def has_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether a queue is asked for."""
+        """Return whether a queue is selected."""
         if self._queue_ids is not None and queue_id not in self._queue_ids:
             return False
         return self.has_topic(topic)
 
 
 def selected_queues(snapshot: StoreSnapshot, options: SourceOptions) -> list[SelectedQueue]:
-    """Return the queues that have a directory and are asked for, by topic and queue id.
+    """Return the selected queues that have a directory, by topic and queue id.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Table ``timers``: one row per message that the timer of a 5.x broker holds or held."""
+"""Table ``timers``: one row per message that waits or waited in the timer of a 5.x broker."""
 
 from __future__ import annotations
 
@@ -43,26 +43,27 @@ _COLUMNS = (
     *("reconsume_times", "store_timestamp"),
 )
 _NO_NUMBER = -1
-_SEPARATOR = "+"  # of real topic and unique key, in a message that cancels another
+_SEPARATOR = "+"  # between real topic and unique key in a message that cancels another
 _KEY_SEPARATOR = "+"
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the messages of ``rmq_sys_wheel_timer``, those that cancel others left out.
+    """Yield the messages of ``rmq_sys_wheel_timer``, except those that cancel others.
 
-    A unit of the timer log says in which slot a message waits; ``config/timercheck``, which
-    slots are delivered and up to where the topic is enqueued. What that file does not say yet,
-    as a broker runs or was killed, is *pending*: a broker that starts delivers it (again). Where
-    there is no such file, all are. A message that waits for longer than the wheel reaches goes
-    round: its record is *rolled*, and another one goes on. Of a broker with
-    ``timerRocksDBEnable`` the database says what became of messages without a unit.
+    A unit of the timer log names the slot in which a message waits; ``config/timercheck`` says
+    which slots are delivered and up to where the topic is enqueued. Deliveries that the file does
+    not yet record, because a broker runs or was killed, are *pending*: a broker delivers those
+    messages (again) when it starts. Without the file all messages are pending. A message that waits
+    longer than the wheel's span is enqueued again: its record is *rolled*, and a new record
+    continues. With ``timerRocksDBEnable`` the database decides the state of messages without a
+    unit.
     """
     timer = _Timer(snapshot, options)
     yield from (timer.part(batch) for batch in timer.records())
 
 
 class _Units(NamedTuple):
-    """What the timer log says of some records; ``held`` marks those that have a unit."""
+    """Data of the timer log for some records; ``held`` marks records that have a unit."""
 
     held: Bools
     slot_ms: Int64s
@@ -70,7 +71,7 @@ class _Units(NamedTuple):
 
 
 class _Timer:
-    """The timer's files, read before the records: what came since is not enqueued."""
+    """The timer's files, read before the records: later records count as not enqueued."""
 
     def __init__(self, snapshot: StoreSnapshot, options: SourceOptions) -> None:
         self._snapshot, self._options = snapshot, options
@@ -124,7 +125,7 @@ class _Timer:
         units = self._units_of(batch["commit_log_offset"].to_numpy())
         is_new = batch["queue_offset"].to_numpy() >= self._progress.queue_offset
         is_over = np.where(units.held, units.slot_ms, out_ms) < self._progress.read_ms
-        # Without a unit: it was due when it was enqueued, or its unit has expired with its file.
+        # Without a unit: the message was due when enqueued, or its unit has expired with its file.
         is_delivered = np.where(units.held, ~units.is_roll, ~is_new) & is_over
         is_pending = np.where(units.held, ~is_over, is_new)
         names = pc.binary_join_element_wise(real_topic, batch["unique_key"], _SEPARATOR)
@@ -150,7 +151,7 @@ class _Timer:
         )
 
     def _take(self, found: TimerUnits) -> None:
-        """Keep the last unit of each record, by where the record lies."""
+        """Store the last unit of each record, in the order of the records in the log."""
         offsets = found.units["commit_log_offset"].astype(np.int64)
         order = np.argsort(offsets, kind="stable")
         last = np.append(np.diff(offsets[order]) != 0, True)[: len(order)]
@@ -168,7 +169,7 @@ class _Timer:
         return _Units(held, self._slots[at], self._magic[at] & TIMER_MAGIC_ROLL != 0)
 
     def _cancelling(self) -> tuple[KeySet, KeySet, Array]:
-        """Return what is cancelled: of which slot, of which time to come, and in a database."""
+        """Return the names that are cancelled in a slot, for a future time, and in the database."""
         in_slot, to_come, in_database = ([pa.array([], pa.string())] for _ in range(3))
         for batch in self.records() if self._may_cancel() else ():
             names = property_of(batch["properties"], PROPERTY_TIMER_DEL_UNIQKEY)
@@ -187,7 +188,7 @@ class _Timer:
         return KeySet(pa.concat_arrays(in_slot)), KeySet(pa.concat_arrays(to_come)), cancelled
 
     def _may_cancel(self) -> bool:
-        """Return whether any unit cancels, or may as there are messages that have none yet."""
+        """Return whether a unit cancels a message, or messages without a unit yet may."""
         if self._has_database:
             return True
         held = self._snapshot.queue_range(TIMER_TOPIC, 0)
@@ -196,15 +197,15 @@ class _Timer:
 
 
 def _of_time(time_ms: Int64s, names: Array) -> Array:
-    """Return the names of messages with their times; null without a name."""
+    """Return the times of messages joined with their names; null without a name."""
     times = pa.array(time_ms).cast(pa.string())
     return pc.binary_join_element_wise(times, names, _SEPARATOR)
 
 
-# A timer is known there by its time and its UNIQ_KEY, whatever its topic: a message that cancels
-# another names it so, and one that is put again before its time takes the place of the first.
+# The database identifies a timer by its time and UNIQ_KEY, whatever its topic: a message that
+# cancels another names it that way, and one put again before its time replaces the first.
 class TimerStates(NamedTuple):
-    """States of some messages, a row each; in none of them: delivered."""
+    """States of some messages, row by row; a message in none of them was delivered."""
 
     is_cancelled: Bools
     is_pending: Bools
@@ -236,13 +237,13 @@ class DatabaseStates:
 
 
 def timer_names(times_ms: Int64s, unique_keys: Array) -> Array:
-    """Return by what the database knows timers; null without a key."""
+    """Return the names by which the database identifies timers; null without a key."""
     times = pa.array(times_ms).cast(pa.string())
     return pc.binary_join_element_wise(times, unique_keys, _KEY_SEPARATOR)
 
 
 def cancelled_names(times_ms: Int64s, delete_keys: Array) -> Array:
-    """Return what messages cancel, of their times and properties TIMER_DEL_UNIQKEY.
+    """Return the names of cancelled timers, from the cancelling messages' TIMER_DEL_UNIQKEY.
 
     The topic before the first ``+`` is not compared.
     """

@@ -32,15 +32,16 @@ class _Topic:
     record_bytes: int = 0
     is_complete: bool = True
     records: list[int] = field(default_factory=list)
-    """First and last records of the queues."""
+    """Log offsets of the queues' first and last records."""
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the selected topics; those without queues, in ``topics.json``, have no message.
+    """Yield the selected topics; topics of ``topics.json`` without queues have no messages.
 
-    ``bytes`` sums the sizes in all units, which are read; it is null where a damaged queue was
-    left out. Light queues share the records of other topics. The store times are the oldest of
-    the queues' first messages and the newest of their last ones. Kinds are those of `topic_kind`.
+    ``bytes`` sums the sizes in all units, which requires reading them; it is null if a damaged
+    queue was skipped. Light queues share the records of other topics. The store times are the
+    oldest of the queues' first messages and the newest of their last ones. For kinds see
+    `topic_kind`.
     """
     configs: dict[str, TopicConfig] = {}
     with skip_damaged("config/topics.json", options):

@@ -1,4 +1,4 @@
-"""Table ``transactions``: one row per transaction, with how it ended."""
+"""Table ``transactions``: one row per transaction, with its outcome."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _COMMIT_COLUMNS = (
 
 @dataclass
 class _Transaction:
-    """One transaction over all copies of its half message."""
+    """One transaction, with all copies of its half message."""
 
     transaction_id: str | None
     topic: str | None
@@ -71,14 +71,14 @@ class _Transaction:
 
 
 def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
-    """Yield the transactions whose half messages are in the log, in order of their first one.
+    """Yield the transactions whose half messages are in the log, in the order of the first ones.
 
-    Copies that a check appended belong to one transaction, by UNIQ_KEY. A commit is known by its
-    record, a rollback by an op message without one, an exceeded check by the copy in
-    ``TRANS_CHECK_MAX_TIME_TOPIC``. What is left is pending from the offset of group
-    ``CID_RMQ_SYS_TRANS`` on; after it, its op message is gone or was never seen: unknown.
-    Of half messages in ``RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC`` the database ``rocksdbstore`` says
-    which are open; one that is not, and that nothing ended, was checked too often.
+    Copies that checks appended are joined to one transaction by UNIQ_KEY. A commit is recognised by
+    its record, a rollback by an op message without such a record, an exceeded check by the copy in
+    ``TRANS_CHECK_MAX_TIME_TOPIC``. Other transactions are pending from the offset of group
+    ``CID_RMQ_SYS_TRANS`` on; before it they are unknown: the op message is gone or was not read.
+    For half messages in ``RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC``, the database ``rocksdbstore`` lists
+    the open ones; one that is not open and has no other outcome was checked too often.
     Reads the half, op and discard topics, and headers of the topics that commits go to.
     """
     found = _half_messages(snapshot, options)
@@ -127,7 +127,7 @@ def _half_messages(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Tra
             numbers_of(property_of(properties, CHECK_TIMES), absent=0).tolist(),
         )
         for half, key, queue_offset, place, stored, topic, queue_id, group, checks in zip(*columns):
-            # Without an id nothing joins the copies: each stands alone.
+            # Without an id the copies cannot be joined: each is a transaction of its own.
             transaction = found.get(key if key is not None else place)
             if transaction is None:
                 queue = None if queue_id < 0 else queue_id
@@ -143,7 +143,7 @@ def _half_messages(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Tra
 def _find_commits(
     snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
 ) -> None:
-    """Note the records that name a half message as prepared; with a delay, those that wait."""
+    """Mark transactions as committed by records that name their half message, delayed or not."""
     by_place = {place: t for t in found for place in t.half_places}
     topics = {t.topic for t in found if t.topic} | {SCHEDULE_TOPIC}
     wanted = pa.array(sorted(by_place), pa.int64())
@@ -156,7 +156,7 @@ def _find_commits(
         times = _times(batch["store_timestamp"])
         for row in rows.tolist():
             transaction = by_place[prepared[row].as_py()]
-            if transaction.commit_place is None:  # a delayed one comes again when it is delivered
+            if transaction.commit_place is None:  # a delayed one is stored again on delivery
                 transaction.state, transaction.end_ms = COMMITTED, times[row]
                 transaction.commit_place = batch["commit_log_offset"][row].as_py()
 
@@ -174,7 +174,7 @@ def _find_discarded(
 
 
 def _find_ops(snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]) -> None:
-    """Take as rolled back what an op message names and nothing else ended."""
+    """Mark transactions that an op message names as rolled back if they have no other outcome."""
     by_offset = {offset: t for t in found for offset in t.half_queue_offsets}
     columns = ("body", "store_timestamp")
     for batch in columns_of_snapshot(snapshot, options, columns, topics=(OP_TOPIC,)):
@@ -202,7 +202,7 @@ def _find_pending(
 def _find_in_database(
     snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
 ) -> None:
-    """Take as rolled back what an op message names, as pending what is open in the database."""
+    """Mark transactions that op messages name as rolled back, and those open in the database."""
     if not found:
         return
     by_place = {place: t for t in found for place in t.half_places}
