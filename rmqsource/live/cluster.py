@@ -1,4 +1,4 @@
-"""One task's or planner's way to a cluster: connections in a loop of its own, routes, retries."""
+"""The connections of one task or planner to a cluster, in an event loop of their own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PASSING = frozenset(
         ResponseCode.TOPIC_NOT_EXIST,
     }
 )
-"""What brokers answer while they start, stop or have too much to do."""
+"""Response codes of brokers that are starting, stopping or overloaded."""
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 5.0
 
@@ -75,7 +75,7 @@ class Cluster(ShuttingDown):
         self.timeout_s = connection.request_timeout_ms / 1000
 
     def start(self) -> Cluster:
-        """Connect; the address of a name server may be wrong."""
+        """Start the thread and create the clients; servers are connected on the first request."""
         self.thread.start()
         try:
             self.call(self._open())
@@ -92,17 +92,17 @@ class Cluster(ShuttingDown):
         self.thread.shutdown()
 
     def call(self, work: Coroutine[object, object, T]) -> T:
-        """Run a coroutine in the loop and return what it does.
+        """Run a coroutine in the loop and return its result.
 
         Raises
         ------
         ClusterError
-            The cluster cannot be reached, or will not answer.
+            The cluster cannot be reached, or refuses a request.
         """
         return self.wait_for(self.thread.submit(work))
 
     def wait_for(self, future: Future[T]) -> T:
-        """Wait for a coroutine that was submitted to the loop; raises as `call`."""
+        """Wait for a coroutine that was submitted to the loop; raises like `call`."""
         try:
             with self.explained():
                 return future.result()
@@ -112,7 +112,7 @@ class Cluster(ShuttingDown):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn what servers answer, or do not answer, into an error of the source."""
+        """Turn errors of servers and connections into an error of the source."""
         try:
             yield
         except (RemotingError, BrokerError, ClientError) as err:
@@ -128,7 +128,7 @@ class Cluster(ShuttingDown):
         self.brokers = BrokerClient(self.remoting, self.timeout_s, self.routes.describe)
 
     async def address_of(self, topic: str, broker_name: str) -> str:
-        """Return where to read from a broker: its master, else any slave.
+        """Return the address for reads from a broker: its master's, else any slave's.
 
         Raises
         ------
@@ -141,14 +141,14 @@ class Cluster(ShuttingDown):
     async def patiently(
         self, what: str, topic: str, attempt: Callable[[], Awaitable[T]], *, named: bool = True
     ) -> T:
-        """Return what an attempt returns; repeat it while what fails may pass.
+        """Return the result of an attempt, repeating it while its failure may be temporary.
 
-        Pauses grow; the route of the topic is asked for again before each attempt.
+        Pauses grow; the topic's route is refreshed before each repetition.
 
         Parameters
         ----------
         topic
-            Whose route leads there; empty: no route is needed.
+            Topic whose route the attempt uses; empty if it needs none.
         """
         deadline = Patience(self.connection.retry_timeout_ms)
         while True:
@@ -162,7 +162,7 @@ class Cluster(ShuttingDown):
                 await self.refresh(topic)
 
     async def refresh(self, topic: str) -> None:
-        """Ask for a route again; what is known stays where nobody answers."""
+        """Refresh a route; the known one stays if no server answers."""
         try:
             await self.routes.refresh(topic)
         except (RemotingError, ClientError, BrokerError) as err:
@@ -186,7 +186,7 @@ class Patience:
         self._is_told = False
 
     async def pause(self, what: str, error: Exception) -> None:
-        """Wait; raise `error` where the time is up."""
+        """Wait before the next attempt; raise `error` if the time is up."""
         left_s = self._deadline - time.monotonic()
         if left_s <= 0:
             raise error

@@ -1,4 +1,4 @@
-"""What planning asks of a cluster: topics, queues, their ends, and offsets of times."""
+"""Ask a cluster what planning needs: topics, queues, their ends, and offsets of times."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def selected_routes(
     Raises
     ------
     TopicNotFoundError
-        No name server knows a topic that is named.
+        No name server knows a topic given by name.
     """
     named = predicate.topics
 
@@ -67,7 +67,7 @@ async def selected_routes(
 async def topic_names(
     cluster: Cluster, predicate: ScanPredicate, *, all_topics: bool = False
 ) -> list[str]:
-    """Return the names of the selected topics, whether they are there or not."""
+    """Return the names of the selected topics; named ones need not exist."""
     if predicate.topics is not None:
         return sorted(predicate.topics)
     if predicate.topic_pattern is None and not all_topics:
@@ -80,7 +80,7 @@ async def topic_names(
 async def gather(
     items: Iterable[object], work: Callable[..., Awaitable[T]], at_once: int = _AT_ONCE
 ) -> list[T]:
-    """Do work for all items, so many at a time, and return the results in order."""
+    """Do work for all items, ``at_once`` at a time, and return the results in order."""
     limit = asyncio.Semaphore(at_once)
 
     async def one(item: object) -> T:
@@ -91,12 +91,12 @@ async def gather(
 
 
 def readable_queues(route: TopicRoute) -> list[LiveQueue]:
-    """Return the queues of a topic that may be read."""
+    """Return the readable queues of a topic."""
     return [LiveQueue(*queue) for queue in route.subscribe_queues()]
 
 
 def store_of(route: TopicRoute, broker_name: str) -> str:
-    """Return what column ``store`` says: ``brokerName@address``, of the master if there is one."""
+    """Return the value of column ``store``: ``brokerName@address``, of the master if it has one."""
     addresses = route.brokers.get(broker_name, {})
     return f"{broker_name}@{addresses[min(addresses)]}" if addresses else f"{broker_name}@"
 
@@ -132,16 +132,16 @@ async def _state(
     wanted = predicate.store_time_ms
     start = stop = None
     if wanted.start is not None and low < high:
-        # Brokers of 4.x answer with any message of a millisecond: so the one before is asked for.
+        # Brokers of 4.x return any message of a millisecond, so ask for the previous millisecond.
         start = await offset_of_time(cluster, state.queue, wanted.start - slack_ms - 1)
     if wanted.stop is not None and low < high:
-        # Where brokers of 4.x answer with the message before, that one may still be wanted.
+        # Brokers of 4.x may return the previous message, which may still match.
         stop = 1 + await offset_of_time(cluster, state.queue, wanted.stop + slack_ms)
     return state._replace(min_offset=low, max_offset=high, from_time=start, to_time=stop)
 
 
 async def queue_ends(cluster: Cluster, queue: LiveQueue, *, named: bool = False) -> tuple[int, int]:
-    """Return the first offset of a queue and its end; `named` as of `asked`."""
+    """Return the first offset of a queue and its end; `named` as in `asked`."""
 
     async def ask(address: str) -> tuple[int, int]:
         low, high = await asyncio.gather(
@@ -154,7 +154,7 @@ async def queue_ends(cluster: Cluster, queue: LiveQueue, *, named: bool = False)
 
 
 async def offset_of_time(cluster: Cluster, queue: LiveQueue, timestamp_ms: int) -> int:
-    """Return where a broker finds a store time in a queue: there, or a message before."""
+    """Return the offset that a broker has for a store time; it may be one message too early."""
 
     async def ask(address: str) -> int:
         return await cluster.brokers.search_offset(
@@ -167,10 +167,10 @@ async def offset_of_time(cluster: Cluster, queue: LiveQueue, timestamp_ms: int) 
 async def asked(
     cluster: Cluster, queue: LiveQueue, ask: Callable[[str], Awaitable[T]], *, named: bool = False
 ) -> T:
-    """Return what the broker of a queue answers, patiently.
+    """Return the answer of a queue's broker, with retries.
 
-    Its topic was there a moment ago, so that one which no name server knows may come back; with
-    ``named`` it is not there.
+    The topic existed a moment ago, so if no name server knows it now, it may come back; with
+    ``named`` that is an error.
     """
 
     async def attempt() -> T:
@@ -188,9 +188,9 @@ def _as_named(queue: LiveQueue) -> MessageQueue:
 async def queue_kinds(
     cluster: Cluster, routes: Iterable[TopicRoute], *, patient: bool = True
 ) -> dict[tuple[str, str], str]:
-    """Return of topics and brokers what offsets of their records are.
+    """Return the kinds of queue offsets, by topic and broker.
 
-    Brokers that do not answer are not in it where nobody is patient.
+    Without ``patient``, brokers that do not answer are omitted.
     """
     pairs = sorted(
         {(queue.topic, queue.broker_name) for route in routes for queue in readable_queues(route)}
@@ -213,7 +213,7 @@ async def _queue_kind(
         answer = await cluster.remoting.invoke(
             address, RemotingCommand.request(header), cluster.timeout_s
         )
-        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # 4.x: it has plain ones only
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # 4.x: plain queues only
             return b"{}"
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark or "", address, "GET_TOPIC_CONFIG")

@@ -1,8 +1,8 @@
-"""Messages that a write of Spark's sent more than once: the property that tells, and their drop.
+"""Mark messages that a Spark write may send more than once, and drop their repeats.
 
-``__SPARK_BATCH__`` is ``<job>:<batch>:<partition>:<row>``. Job is the id of the streaming query, or
-one made for a batch write; the row is counted within the partition. A task that runs again gives
-the same row the same value if it gets the same rows in the same order.
+``__SPARK_BATCH__`` is ``<job>:<batch>:<partition>:<row>``. The job is the id of the streaming
+query, or one made for a batch write; rows are counted within the partition. A task that runs again
+assigns the same values if it gets the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VALUE = r"^(?P<prefix>[0-9A-Za-z-]{1,64}:[0-9]{1,18}:[0-9]{1,9}):(?P<row>[0-9]{
 
 
 def job_prefix(job: str, batch: int, partition: int) -> str:
-    """Return the part of the values that all rows of a task share."""
+    """Return the part of the values that a task's rows share."""
     return f"{job}:{batch}:{partition}"
 
 
@@ -40,15 +40,15 @@ def repeat_values(prefix: str, first_row: int, count: int) -> Array:
 
 
 class RepeatFilter:
-    """Knows the rows that came, a bit for each."""
+    """Remembers which rows have been read, one byte for each."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Bools] = {}
 
     def of_matching(self, columns: MessageColumns | UnwrappedRows, found: Bools) -> Bools:
-        """Return which of some matching messages did not come before.
+        """Return which of the matching messages are not repeats.
 
-        Where the first one does not match, as its time may not, the repeat counts.
+        If the first copy does not match, for example by its time, the repeat is not dropped.
         """
         rows = np.flatnonzero(found)
         values = columns.property_values(PROPERTY_SPARK_BATCH).take(pa.array(rows))
@@ -57,7 +57,7 @@ class RepeatFilter:
         return kept
 
     def first_ones(self, values: Array) -> Bools:
-        """Return which of some messages did not come before; those without a value all stay."""
+        """Return which messages are not repeats; messages without a value all stay."""
         keep = np.ones(len(values), np.bool_)
         parts = pc.extract_regex(values, _VALUE)
         ours = np.flatnonzero(parts.is_valid().to_numpy(zero_copy_only=False))

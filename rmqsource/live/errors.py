@@ -6,7 +6,7 @@ from rmqsource.errors import DataLossError, SourceError
 
 
 class ClusterError(SourceError):
-    """The cluster cannot be reached, or refuses."""
+    """The cluster cannot be reached, or refuses a request."""
 
     def __init__(self, cluster: str, reason: str) -> None:
         super().__init__(cluster, reason)
@@ -17,7 +17,7 @@ class ClusterError(SourceError):
 
 
 class LiveDataLossError(DataLossError):
-    """Messages of a queue that were asked for are gone, and ``failOnDataLoss`` is true."""
+    """Selected messages of a queue are gone, and ``failOnDataLoss`` is true."""
 
     def __str__(self) -> str:
         return (
@@ -27,7 +27,7 @@ class LiveDataLossError(DataLossError):
 
 
 class KeyLookupError(SourceError):
-    """A broker's index cannot show all messages with a key."""
+    """A broker's index cannot return all messages with a key."""
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
-"""Spark asks every 10 ms where nothing is new; brokers are asked no more often than this."""
+"""Least time between requests to brokers; Spark asks every 10 ms while nothing is new."""
 _ROUTE_SECONDS = 10.0
 """New queues and brokers are seen after this time, or when a broker stops answering."""
 
@@ -48,18 +48,18 @@ class _Waiting(NamedTuple):
 
 
 class Start(enum.Enum):
-    """Which queues a start waits for."""
+    """Which queues must have been seen before a stream starts."""
 
     ANY = enum.auto()
-    """None: those of brokers that are away begin where the others did, for this object."""
+    """None of them: queues of a broker that is away begin as at the start when it answers."""
     ALL_IF_BOUNDED = enum.auto()
-    """All of them, where it is said where they begin."""
+    """All queues, if the options say where they begin."""
     ALL = enum.auto()
-    """All of them: what looks like a start may be none."""
+    """All queues, as an apparent start may be a restart."""
 
 
 class LiveFollower:
-    """Follows queues; for one thread."""
+    """Follows queues; not thread-safe."""
 
     def __init__(
         self,
@@ -90,23 +90,23 @@ class LiveFollower:
 
     @property
     def initial(self) -> LiveOffset:
-        """The offset before the first batch; where queues begin is said by that batch's end."""
+        """The offset before the first batch, whose end says where the queues begin."""
         return LiveOffset({}, self._selection, is_initial=True)
 
     def pin_target(self, *, named: bool = True) -> None:
-        """Let the stream end with what is there now (``Trigger.AvailableNow``).
+        """Let the stream end where the queues end now (``Trigger.AvailableNow``).
 
-        With ``named`` a topic that is named and unknown is an error, as at a start.
+        With ``named``, an unknown topic given by name is an error, as at a start.
         """
         seen = self._look(named=named)
         self._target = {queue.state.queue: queue.state.max_offset for queue in seen}
 
     def is_idle(self) -> bool:
-        """Return whether it was only just looked, and nothing was new."""
+        """Return whether brokers were asked too recently to ask again."""
         return self._last_look is not None and self._clock() - self._last_look < _LOOK_SECONDS
 
     def next_offset(self, start: LiveOffset, *, limited: bool) -> LiveOffset:
-        """Return where the next batch ends; the same offset when there is none."""
+        """Return where the next batch ends; ``start`` itself if there is no batch."""
         check_selection(start, self._selection)  # type: ignore[arg-type]  # it has a selection
         waiting = self._waiting(start)
         self._reached = start
@@ -129,7 +129,7 @@ class LiveFollower:
         return self._reached
 
     def reported(self) -> LiveOffset | None:
-        """Return how far the queues go, with what waits after the batch that was cut last."""
+        """Return how far the queues go, with the number of messages past the last batch."""
         if self._reached is None or self._reached.is_initial:
             return None
         read = self._reached.queues
@@ -140,13 +140,13 @@ class LiveFollower:
     def ranges(self, start: LiveOffset, end: LiveOffset) -> list[QueueSlice]:
         """Return the parts of queues that a batch has.
 
-        Where Spark does not say where a query stands (4.0 and 4.1), `end` was found as if nothing
-        had been read: `start` knows it.
+        Spark 4.0 and 4.1 do not pass a query's offset, so `end` may have been computed as if
+        nothing had been read; `start` has the offsets read.
 
         Raises
         ------
         StreamDataLossError
-            A queue ends before what was read, and ``failOnDataLoss`` is true.
+            A queue ends before the offset read, and ``failOnDataLoss`` is true.
         """
         for offset in (start, end):
             check_selection(offset, self._selection)  # type: ignore[arg-type]  # see above
@@ -164,7 +164,7 @@ class LiveFollower:
         return [QueueSlice(q, queues.store_of(q), a, b, queues.kind_of(q)) for q, a, b in found]
 
     def commit(self, end: LiveOffset) -> None:
-        """Have brokers note how far the consumer group is; what fails is made up for later."""
+        """Commit the consumer group's offsets to brokers; a later commit makes up for failures."""
         cluster = self._cluster
 
         async def note() -> None:
@@ -203,7 +203,7 @@ class LiveFollower:
             read = start.queues.get(state.queue)
             is_late = self._target is not None and state.queue not in self._target
             if read is None and is_late and not start.is_initial:
-                continue  # it came after the query began
+                continue  # added after the query began
             if read is not None and read > state.max_offset and seen.by_slave:
                 continue
             is_initial = start.is_initial or state.queue in self._silent
@@ -215,12 +215,12 @@ class LiveFollower:
         return found
 
     def _begin(self, state: QueueState, read: int | None, *, is_initial: bool) -> int:
-        """Return where to go on in a queue.
+        """Return where to continue in a queue.
 
         Raises
         ------
         StreamDataLossError
-            Messages that come next are gone, and ``failOnDataLoss`` is true.
+            The next messages are gone, and ``failOnDataLoss`` is true.
         """
         if read is None:
             return self._first(state) if is_initial else state.min_offset
@@ -237,7 +237,7 @@ class LiveFollower:
         return begin
 
     def _lose(self, queue: LiveQueue, store: str, reason: str, instead: str) -> None:
-        """Decide what a loss means: an error, or a warning."""
+        """Raise an error for a loss, or warn of it."""
         if self._options.reading.fail_on_data_loss:
             raise StreamDataLossError(store, f"{queue}: {reason}", instead)
         logger.warning("%s: %s; %s", queue, reason, instead)
@@ -267,7 +267,7 @@ class LiveFollower:
         return min(max(wanted, state.min_offset), state.max_offset)
 
     def _is_due(self, start: LiveOffset, waiting: list[_Waiting]) -> bool:
-        """Return whether enough waits for a batch, or has waited long enough."""
+        """Return whether enough messages wait for a batch, or the trigger delay is over."""
         least = self._options.reading.min_offsets_per_trigger
         if least is None or self._target is not None or start.is_initial:
             return True
@@ -280,7 +280,7 @@ class LiveFollower:
 
 
 def _shrunk(read: int, end: int) -> tuple[str, str]:
-    """Return what is wrong with a queue that ends before what was read, and how to go on."""
+    """Describe a queue that ends before the offset read, and how the stream continues."""
     reason = (
         f"it was read up to offset {read - 1}, and ends at {end}: the broker crashed and lost "
         "messages, or the topic was made anew"
@@ -301,14 +301,14 @@ async def _note(cluster: Cluster, queue: LiveQueue, offset: int) -> None:
 
 
 class SeenQueue(NamedTuple):
-    """A queue and its ends; ``by_slave``: a slave told them, which may lag behind."""
+    """A queue and its ends; ``by_slave`` if a slave reported them, which may lag."""
 
     state: QueueState
     by_slave: bool
 
 
 class QueueMembership:
-    """Looks at the queues of the selected topics again and again."""
+    """Tracks the queues of the selected topics."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class QueueMembership:
         Raises
         ------
         ClientError
-            A broker has not answered for so long.
+            With ``whole``, a broker has not answered within ``retryTimeout``.
         """
         patience = Patience(self._cluster.connection.retry_timeout_ms)
         while True:
@@ -360,11 +360,11 @@ class QueueMembership:
         return sorted(queue for queue in seen if queue is not None)
 
     def kind_of(self, queue: LiveQueue) -> str:
-        """Return what the offsets of a queue's records are, as far as its broker told."""
+        """Return the kind of a queue's offsets; `UNKNOWN` if its broker did not report it."""
         return self._kinds.get((queue.topic, queue.broker_name), UNKNOWN)
 
     def store_of(self, queue: LiveQueue) -> str:
-        """Return what column ``store`` says of a queue."""
+        """Return the value of column ``store`` for a queue."""
         route = self._routes.get(queue.topic)
         return f"{queue.broker_name}@" if route is None else store_of(route, queue.broker_name)
 
@@ -412,7 +412,7 @@ class QueueMembership:
         return SeenQueue(state, place.is_slave)
 
     def _tell(self, what: str, error: Exception) -> None:
-        """Warn once of what does not answer, until it does again."""
+        """Warn once that a server does not answer, until it answers again."""
         if what not in self._away:
             self._away.add(what)
             logger.warning("%s: no news at present, the stream waits for it: %s", what, error)

@@ -1,16 +1,16 @@
 """Offsets of a stream of a cluster: how far each queue was read.
 
-As Spark keeps them in its checkpoint and shows them in ``lastProgress``::
+The form in which Spark stores them in its checkpoint and shows them in ``lastProgress``::
 
     {"version": 1,
      "selection": {"topic": ["orders"]},
      "queues": {"orders": {"broker-a": {"0": 120, "1": 118}}},
      "begin": {"orders": {"broker-a": {"0": 0, "1": 0}}}}
 
-An offset is that of the first message which was not read. ``begin`` says where queues begin that no
-batch had before: those of the first batch, and new ones. ``resumed`` does so for queues of which
-messages were lost; so a batch can be read again exactly, whenever that is. Offsets that only report
-(``latestOffset`` in ``lastProgress``) have ``waiting``: messages that were not read yet.
+An offset is that of the first message not yet read. ``begin`` has the first offsets of queues that
+no earlier batch had: the queues of the first batch, and new ones. ``resumed`` has those of queues
+that lost messages. This makes it possible to repeat a batch exactly at any later time. Offsets that
+only report (``latestOffset`` in ``lastProgress``) have ``waiting``: the number of unread messages.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LiveOffset:
     waiting: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as Spark keeps it."""
+        """Return the offset as Spark stores it."""
         found: dict[str, Any] = {"version": VERSION, "selection": dict(self.selection)}
         if self.is_initial:
             found["initial"] = True
@@ -60,12 +60,12 @@ class LiveOffset:
 
     @classmethod
     def from_json(cls, found: Any) -> LiveOffset:
-        """Return what Spark kept.
+        """Return the offset that Spark stored.
 
         Raises
         ------
         StreamOffsetError
-            It is no offset of this source, or one of a later release.
+            It is not an offset of this source, or is one of a later release.
         """
         if not isinstance(found, dict) or "version" not in found or "stores" in found:
             raise StreamOffsetError(f"{_shown(found)} is none of rocketmq; {_NEW_CHECKPOINT}")

@@ -1,6 +1,6 @@
-"""The options of one read or write of a cluster: declared, and parsed once, into a dataclass.
+"""The options of one read or write of a cluster, declared and parsed once into a dataclass.
 
-What the sources and sinks of files have too is as there.
+Options shared with the source and sink of stores mean the same as there.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def _path(option: str, text: str) -> str:
 
 
 def _secret(option: str, text: str) -> str:
-    """Return a value that no error shows; blanks are one, too."""
+    """Return a value that errors do not show; blanks are valid, but not an empty text."""
     return text if text.isspace() else parse_text(option, text)
 
 
 def _addresses(option: str, text: str) -> str:
-    """Return addresses joined by semicolons; commas and blanks are taken for such."""
+    """Return addresses joined by semicolons; commas and blanks also separate them."""
     found = [part for part in re.split(r"[;,\s]+", text) if part]
     for address in found:
         match = _ADDRESS.fullmatch(address)
@@ -79,7 +79,7 @@ def _addresses(option: str, text: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """What must not be seen; it travels to the tasks, and shows nothing of itself."""
+    """Secret values; they are passed to tasks, and ``repr`` does not show them."""
 
     access_key: str | None = option(
         "accessKey", _secret, "of RocketMQ's ACL; with `secretKey`; never shown"
@@ -93,7 +93,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Files of TLS, by their paths on every node; None where none is given."""
+    """Paths of TLS files, the same on every node; None if not given."""
 
     ca_file: str | None = option(
         "tlsCaFile", _path, "certificates to trust, PEM; those of the system if not given"
@@ -121,10 +121,10 @@ class ClusterConnection:
         "consumerGroup",
         _group,
         "names the reader to the brokers",
-        "TOOLS_CONSUMER",  # of RocketMQ's own tools: every broker knows it without being told
+        "TOOLS_CONSUMER",  # the group of RocketMQ's own tools, which every broker knows
     )
     tls: TlsFiles | None = None
-    """None: without TLS."""
+    """None if TLS is not used."""
     request_timeout_ms: int = option(
         "requestTimeout", parse_duration_ms, "how long one request waits for its answer", "10s"
     )
@@ -139,11 +139,11 @@ class ClusterConnection:
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """Options of one read of a cluster, checked; plain values only, so that it can be pickled."""
+    """Checked options of one read of a cluster; plain values only, so that it can be pickled."""
 
     connection: ClusterConnection
     reading: SourceOptions
-    """What the source has in common with that of files; its path is no path."""
+    """Options shared with the source of stores; the path in them is a placeholder."""
     table: str = choice("table", "one of {}", *LIVE_TABLES)
     access: str = choice(
         "access",
@@ -173,7 +173,7 @@ class LiveOptions:
 
     @property
     def by_index(self) -> bool:
-        """Whether the brokers' indexes are asked."""
+        """Whether the brokers' indexes are queried."""
         reading = self.reading
         keyed = reading.keys is not None or reading.unique_keys is not None
         return keyed and self.access != "consumequeue" and reading.topics is not None
@@ -181,11 +181,11 @@ class LiveOptions:
 
 @dataclass(frozen=True)
 class LiveSinkOptions:
-    """Options of one write, checked; plain values only, so that it can be pickled."""
+    """Checked options of one write; plain values only, so that it can be pickled."""
 
     connection: ClusterConnection
     sink: SinkOptions
-    """What the sink has in common with that of files; its path is no path."""
+    """Options shared with the sink of stores; the path in them is empty."""
     group: str = option(
         "producerGroup", _group, "names the writer to the brokers", "SPARK_PRODUCER"
     )
@@ -241,7 +241,7 @@ LIVE_OPTION_TABLE = (
     _DEDUPE,
     *(info for info in OPTION_TABLE if info.name in _SHARED_NAMES),
 )
-"""Every reading option."""
+"""All options of reads from a cluster."""
 
 _SINK_NAMES = (
     *("topic", "compatibility", "compressBodyOver", "compression", "systemTopics", "badRows"),
@@ -253,7 +253,7 @@ LIVE_SINK_OPTION_TABLE = (
     *(info for info in SINK_OPTION_TABLE if info.name in _SINK_NAMES),
     *options_of(LiveSinkOptions),
 )
-"""Every writing option."""
+"""All options of writes to a cluster."""
 
 
 def parse_live_options(
@@ -264,7 +264,7 @@ def parse_live_options(
     Parameters
     ----------
     streaming
-        Whether they are those of a stream; None: that is not known yet.
+        Whether they are options of a stream; None if that is not known yet.
 
     Raises
     ------
@@ -293,7 +293,7 @@ def parse_live_options(
 
 
 def _connection(values: Mapping[str, Any], given: Collection[str]) -> ClusterConnection:
-    """Return how to reach the cluster that these values of options name."""
+    """Return the connection that these option values describe."""
     if "namesrvAddr" not in given:
         raise SourceOptionError("namesrvAddr", "is needed: HOST:PORT of the name servers")
     use_tls = values.get("use_tls", False)
@@ -382,14 +382,14 @@ def parse_live_sink_options(options: Mapping[str, str]) -> LiveSinkOptions:
 
 
 class PullExpression(NamedTuple):
-    """Expression and its kind, as a pull says them."""
+    """A filter expression and its kind, as in a pull request."""
 
     expression: str
     kind: str
 
     @property
     def selects_all(self) -> bool:
-        """Whether no message is left out."""
+        """Whether the expression selects all messages."""
         return self.expression == _ALL
 
 
@@ -397,11 +397,11 @@ EVERYTHING = PullExpression(_ALL, TAG)
 
 
 def subscription_of(options: SourceOptions) -> PullExpression:
-    """Return what brokers may leave out for a read: more than that is filtered here.
+    """Return the filter that brokers apply for a read; everything else is filtered here.
 
-    A pull has one expression: tags go before SQL, as they are cheaper for a broker. Words of SQL
-    that not every release knows as operators are not sent: a broker of another release would leave
-    out other messages.
+    A pull has one expression: tags take precedence over SQL, as they are cheaper for a broker. SQL
+    with operators that only some releases know is not sent, because a broker of another release
+    would omit other messages.
     """
     tags = options.tags
     where = [c.values for c in options.where if c.column == "tags" and c.operator in {"=", "in"}]
@@ -416,15 +416,15 @@ def subscription_of(options: SourceOptions) -> PullExpression:
 
 
 def _is_plain(tag: str) -> bool:
-    """Return whether a tag is in an expression what it is."""
+    """Return whether a tag as an expression selects exactly itself."""
     return bool(tag) and tag == tag.strip() and "||" not in tag and tag != _ALL
 
 
 def pushed(subscription: PullExpression, part: QueueSlice) -> PullExpression:
-    """Return what may be said to a queue's broker so that no row is missing.
+    """Return the filter that a queue's broker can apply without omitting a matching row.
 
-    Where units of a queue do not speak of the messages themselves, all are pulled: inner batches
-    have tags and properties of their own, and delayed messages a time in the tag's place.
+    If a queue's units do not describe the messages themselves, all are pulled: inner batches have
+    tags and properties of their own, and delayed messages have a time in place of the tag.
     """
     if part.kind != PLAIN or part.queue.topic == SCHEDULE_TOPIC:
         return EVERYTHING

@@ -1,4 +1,4 @@
-"""Which offsets of which queues a read takes, and how tasks share them; pure functions."""
+"""Plan which queue offsets a read takes and how tasks share them; pure functions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rmqsource.scan.predicate import ScanPredicate
 
 _SPLIT_MESSAGES = 1_000_000
-"""A split has no more: what is lost with a task that fails is read again."""
+"""Planned limit of messages in a split, as a failed task has to read its split again."""
 _MIN_BALANCED_MESSAGES = 20_000
-"""Splits are not made smaller than this for the sake of balance: a task costs about as much."""
+"""Balancing does not make splits smaller than this, as a task costs about as much."""
 
 
 class Missing(NamedTuple):
-    """Offsets ``[start, stop)`` of a queue that were asked for and are not there."""
+    """Selected offsets ``[start, stop)`` of a queue that are not there."""
 
     queue: LiveQueue
     store: str
@@ -46,7 +46,7 @@ def selects_queue(predicate: ScanPredicate, queue_id: int) -> bool:
 def plan_ranges(
     states: Iterable[QueueState], predicate: ScanPredicate
 ) -> tuple[list[QueueSlice], list[Missing]]:
-    """Return the parts of the queues that hold all matching rows, and what is gone of them."""
+    """Return the parts of the queues that contain all matching rows, and the missing offsets."""
     ranges: list[QueueSlice] = []
     missing: list[Missing] = []
     for state in sorted(states):
@@ -64,7 +64,7 @@ def _named(bound: OffsetBound | None, queue: LiveQueue) -> int | None:
 
 
 def _missing(state: QueueState, predicate: ScanPredicate) -> Iterator[Missing]:
-    """Yield what ``startingOffsets`` names and the queue has not."""
+    """Yield the offsets that ``startingOffsets`` selects and the queue does not have."""
     start = _named(predicate.starting_offsets, state.queue)
     if start is None:
         return
@@ -102,7 +102,7 @@ def plan_splits(
     max_splits: int,
     whole_queues: bool = False,
 ) -> list[LiveSplit]:
-    """Share ranges out in splits of equal size: parts of a queue, queues, or several small ones."""
+    """Divide ranges into splits of equal size: parts of a queue, queues, or several small ones."""
     total = sum(part.messages for part in ranges)
     if total == 0:
         return []
@@ -117,7 +117,7 @@ def plan_splits(
 def _filled(
     ranges: Sequence[QueueSlice], target: int, *, whole_queues: bool
 ) -> Iterator[LiveSplit]:
-    """Yield splits of so many messages, filled one after the other."""
+    """Yield splits of ``target`` messages, filled one after the other."""
     parts: list[QueueSlice] = []
     room = target
     for whole in ranges:

@@ -1,12 +1,12 @@
-"""Queues of a cluster as planners and readers know them; plain values only."""
+"""Queues of a cluster for planners and readers; plain values only."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 PLAIN, BATCH, SPARSE, UNKNOWN = "plain", "batch", "sparse", "unknown"
-"""What the offsets of a queue's records are: one after the other; first ones of inner batches;
-with gaps, as a compacted topic has; not told by the broker, so taken for plain ones."""
+"""Kinds of the offsets of a queue's records: consecutive; the first of each inner batch; with gaps,
+as in compacted topics; not reported by the broker, so treated as plain."""
 
 
 class LiveQueue(NamedTuple):
@@ -21,12 +21,12 @@ class LiveQueue(NamedTuple):
 
 
 class QueueState(NamedTuple):
-    """A queue with what its broker said of it.
+    """A queue with the state that its broker reported.
 
     Attributes
     ----------
     from_time, to_time
-        Where a time that is asked for begins and ends, about; None: not asked.
+        Approximate offsets where the selected times begin and end; None if not selected by time.
     """
 
     queue: LiveQueue
@@ -49,11 +49,11 @@ class QueueSlice(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many offsets it has."""
+        """Number of offsets."""
         return self.end - self.start
 
 
 class LiveSplit(NamedTuple):
-    """What one task reads: parts of queues, in order."""
+    """The parts of queues that one task reads, in order."""
 
     ranges: tuple[QueueSlice, ...]

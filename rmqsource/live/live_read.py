@@ -1,4 +1,4 @@
-"""A batch read of messages, without Spark: planned, pulled, decoded, filtered."""
+"""Batch reads of messages without Spark: plan, pull, decode and filter."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _LAST_MS = (1 << 62) - 1
 _MOST = 64
-"""What a broker gives at most (``maxMsgsNumBatch``), whatever is asked for."""
+"""Limit of messages in a broker's answer (``maxMsgsNumBatch``), whatever is requested."""
 _FIRST = 3
-"""Of the largest size that brokers take (4 MB) so many fit an answer."""
+"""As many messages of the largest size that brokers accept (4 MB) fit into an answer."""
 _ANSWER_BYTES = 12 << 20
-"""A frame has 16 MB at most; messages may be longer than those that were seen."""
+"""A frame has at most 16 MB; later messages may be longer than those seen so far."""
 SECOND_MS = 1000
-"""The index notes times in whole seconds after the first one of a file."""
+"""The index stores times in whole seconds after the first time of a file."""
 
 
 @dataclass(frozen=True)
 class KeySplit:
-    """A broker whose index is asked."""
+    """A topic on a broker whose index is queried."""
 
     place: KeyPlace
 
@@ -63,14 +63,14 @@ AnySplit = Union[LiveSplit, KeySplit]
 
 
 def plan_live_read(options: LiveOptions) -> list[AnySplit]:
-    """Ask the cluster where the messages are, and return what tasks are to read.
+    """Ask the cluster where the messages are, and return the splits for the tasks.
 
     Raises
     ------
     ClusterError
         The cluster cannot be reached, or does not know a topic.
     LiveDataLossError
-        Offsets that were asked for are gone, and ``failOnDataLoss`` is true.
+        Selected offsets are gone, and ``failOnDataLoss`` is true.
     """
     predicate = from_options(options.reading)
     if predicate.is_empty:
@@ -92,7 +92,7 @@ def plan_live_read(options: LiveOptions) -> list[AnySplit]:
 
 
 def split_ranges(options: LiveOptions, ranges: list[QueueSlice]) -> list[LiveSplit]:
-    """Share ranges out as the options say."""
+    """Divide ranges into splits as the options say."""
     return plan_splits(
         ranges,
         parallelism=os.cpu_count() or 1,
@@ -105,9 +105,9 @@ def split_ranges(options: LiveOptions, ranges: list[QueueSlice]) -> list[LiveSpl
 async def _key_places(
     cluster: Cluster, predicate: ScanPredicate
 ) -> tuple[list[KeyPlace], set[str]]:
-    """Return where keys are asked for, and topics of which the index does not tell all.
+    """Return where to query keys, and the topics whose messages the index does not cover.
 
-    It has the keys of records, and inner messages have keys of their own.
+    The index has the keys of records, but inner messages have keys of their own.
     """
     routes = await selected_routes(cluster, predicate)
     kinds = await queue_kinds(cluster, routes)
@@ -124,14 +124,14 @@ async def _key_places(
 def read_live_split(
     split: AnySplit, options: LiveOptions, columns: tuple[str, ...]
 ) -> Iterator[Columns]:
-    """Yield batches of the asked-for columns of one split, by canonical name.
+    """Yield batches of the requested columns of one split, by canonical name.
 
     Raises
     ------
     ClusterError
-        A broker did not answer within ``retryTimeout``, or refused.
+        A broker did not answer within ``retryTimeout``, or refused a request.
     LiveDataLossError
-        Messages are gone since planning, and ``failOnDataLoss`` is true.
+        Messages were lost since planning, and ``failOnDataLoss`` is true.
     """
     request = read_request(options, columns)
     with Cluster(options.connection) as cluster:
@@ -145,10 +145,10 @@ def read_live_split(
 def read_ranges(
     cluster: Cluster, split: LiveSplit, options: LiveOptions, request: ReadRequest
 ) -> Generator[Columns, None, None]:
-    """Yield batches of the asked-for columns of some ranges."""
+    """Yield batches of the requested columns of a split's ranges."""
     subscription = subscription_of(options.reading)
     pulls = QueuePulls(cluster, subscription, options.max_messages_per_pull).begin(split.ranges)
-    # What topics and queues are asked for is what is pulled.
+    # Only the selected topics and queues are pulled.
     predicate = replace(
         request.predicate, topics=None, topic_pattern=None, queue_ids=None, queue_id_range=ANY
     )
@@ -183,12 +183,12 @@ def _read_keys(
 
 
 def read_request(options: LiveOptions, columns: tuple[str, ...]) -> ReadRequest:
-    """Return what these options ask of a task."""
+    """Return the request that these options make."""
     return ReadRequest.from_options(options.reading, from_options(options.reading), columns)
 
 
 class KeyPlace(NamedTuple):
-    """Where keys are asked for: a topic on a broker."""
+    """Where keys are queried: a topic on a broker."""
 
     topic: str
     broker_name: str
@@ -196,7 +196,7 @@ class KeyPlace(NamedTuple):
 
 
 class KeyQuestion(NamedTuple):
-    """Keys, and the store times ``[begin_ms, end_ms]`` of messages that may have one."""
+    """Keys, and the store times ``[begin_ms, end_ms]`` of the messages to return."""
 
     keys: tuple[str, ...]
     begin_ms: int
@@ -206,14 +206,14 @@ class KeyQuestion(NamedTuple):
 async def frames_of_keys(
     cluster: Cluster, place: KeyPlace, question: KeyQuestion
 ) -> RecordFrames | None:
-    """Return the records that a broker's index leads to, each once; None: there is none.
+    """Return the records that a broker's index leads to, each once; None if there are none.
 
-    Keys are hashed with the topic, so that others come along.
+    The index has hashes of topic and key, so records with other keys may be among them.
 
     Raises
     ------
     KeyLookupError
-        The index holds more of one key within a second than the broker gives at once.
+        The index has more messages of a key within a second than the broker returns in one answer.
     """
 
     async def find(key: object) -> list[bytes]:
@@ -230,9 +230,9 @@ async def frames_of_keys(
 
 
 async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuestion) -> list[bytes]:
-    """Return what is found in a span of time: in both halves of it, where it is too much.
+    """Return the answers for a span of time, halving a span that has too many messages.
 
-    Few messages are asked for at first: they show how many fit an answer.
+    The first request asks for few messages, which show how many fit into an answer.
     """
     found: list[bytes] = []
     spans, most = [(question.begin_ms, question.end_ms)], _FIRST
@@ -281,7 +281,7 @@ async def _query(
 
 
 def _record_sizes(body: bytes) -> Any:
-    """Return the length of each record of an answer; none where they are no records."""
+    """Return the length of each record in an answer; none if it does not consist of records."""
     frames = frames_of_bodies([body]) if body else None
     if frames is None or isinstance(frames, BadPull):
         return np.empty(0, np.int64)
@@ -289,7 +289,7 @@ def _record_sizes(body: bytes) -> Any:
 
 
 class LiveBatches:
-    """Decodes what one task pulls."""
+    """Decodes the answers to one task's pulls."""
 
     def __init__(
         self, request: ReadRequest, ranges: Sequence[QueueSlice], *, dedupe: bool = False
@@ -330,7 +330,7 @@ class LiveBatches:
         yield from store.batches.of_frames(frames, store.place)
 
     def _check_gaps(self, answers: Sequence[Pulled], frames: RecordFrames) -> None:
-        """Look for offsets that must have come and did not, in all answers at once."""
+        """Look for offsets missing from complete answers; one comparison covers all answers."""
         whole = [pulled for pulled in answers if pulled.is_complete]
         if not whole:
             return
@@ -358,7 +358,7 @@ class LiveBatches:
             at = offset + 1
 
     def _lose(self, pulled: Pulled, start: int, stop: int) -> None:
-        """Decide what it means that messages are gone: an error, or a warning at the end."""
+        """Raise an error for lost messages, or count them for a warning at the end."""
         queue = pulled.part.queue
         if self._request.fail_on_data_loss:
             raise LiveDataLossError(
@@ -415,9 +415,9 @@ class _StoreBatches:
 
 
 def _bounded(predicate: ScanPredicate, parts: Sequence[QueueSlice]) -> ScanPredicate:
-    """Return a predicate that holds for the rows of these parts only.
+    """Return a predicate that is true for the rows of these parts only.
 
-    Offsets of other records are those that were asked for; those of inner messages need not be.
+    Only inner messages need bounds, as a pulled inner batch may reach beyond a part.
     """
     bounded = [part for part in parts if part.kind == BATCH]
     if not bounded:
@@ -432,7 +432,7 @@ def _bounded(predicate: ScanPredicate, parts: Sequence[QueueSlice]) -> ScanPredi
 
 
 def _place(answers: Sequence[Pulled], position: int) -> str:
-    """Say which answer holds a byte of all bodies joined."""
+    """Describe which answer contains a byte of the joined bodies."""
     for pulled in answers:
         if position < len(pulled.body):
             return f"byte {position} of the answer to a pull of {pulled.part.queue}"

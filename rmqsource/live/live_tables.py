@@ -42,7 +42,7 @@ _READ, _WRITE = 4, 2
 
 
 class _QueueRow(NamedTuple):
-    """A queue with its first and its last message."""
+    """A queue with its first and last message."""
 
     state: QueueState
     first: MessagePlace
@@ -55,7 +55,7 @@ def read_live_table(options: LiveOptions) -> Iterator[Columns]:
     Raises
     ------
     ClusterError
-        The cluster cannot be reached, or refuses.
+        The cluster cannot be reached, or refuses a request.
     """
     with Cluster(options.connection) as cluster:
         parts = cluster.call(_TABLES[options.table](cluster, options))
@@ -63,7 +63,7 @@ def read_live_table(options: LiveOptions) -> Iterator[Columns]:
 
 
 async def _routes(cluster: Cluster, options: LiveOptions) -> list[Table]:
-    """Return a row for each address that a topic's route names."""
+    """Return a row for each address in a topic's route."""
     parts = []
     for route in await selected_routes(cluster, _predicate(options), all_topics=True):
         rows = [
@@ -91,7 +91,7 @@ async def _routes(cluster: Cluster, options: LiveOptions) -> list[Table]:
 
 
 async def _queues(cluster: Cluster, options: LiveOptions) -> list[Table]:
-    """Return a row for each queue that may be read, empty ones too."""
+    """Return a row for each readable queue, including empty ones."""
     rows = await _queue_rows(cluster, _predicate(options))
     return [_queue_part(store, found) for store, found in _by_store(rows)]
 
@@ -121,7 +121,7 @@ def _queue_part(store: str, rows: Sequence[_QueueRow]) -> Table:
 
 
 async def _topics(cluster: Cluster, options: LiveOptions) -> list[Table]:
-    """Return a row for each topic and broker; a broker does not tell the bytes of a topic."""
+    """Return a row for each topic and broker; brokers do not report the bytes of a topic."""
     rows = await _queue_rows(cluster, _predicate(options))
     parts = []
     for store, found in _by_store(rows):
@@ -168,9 +168,9 @@ async def _perms(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
 
 
 async def _consumer_offsets(cluster: Cluster, options: LiveOptions) -> list[Table]:
-    """Return what brokers have noted of groups; a queue that a group never committed has no row.
+    """Return the offsets committed to brokers; a queue that a group never committed has no row.
 
-    A group's queue that is no more has ``broker_offset`` 0, as in the table of files, and no lag.
+    A queue that no longer exists has ``broker_offset`` 0, as in the table of stores, and no lag.
     """
     info = await cluster.patiently("brokers", "", cluster.name_servers.cluster_info)
     selection = Selection(options.reading)
@@ -187,7 +187,7 @@ async def _consumer_offsets(cluster: Cluster, options: LiveOptions) -> list[Tabl
 
 
 async def _noted(cluster: Cluster, address: str) -> dict[tuple[str, str], dict[int, int]]:
-    """Return the next offset by queue id, by (group, topic)."""
+    """Return the next offset by queue id, for each (group, topic)."""
     command = RemotingCommand.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
     answer = await cluster.remoting.invoke(address, command, cluster.timeout_s)
     if answer.code != ResponseCode.SUCCESS:
@@ -236,7 +236,7 @@ def _lag_ms(
     ends: tuple[tuple[LiveQueue, int], tuple[LiveQueue, int]] | None,
     places: dict[tuple[LiveQueue, int], MessagePlace],
 ) -> int | None:
-    """Return how old the first message that waits is against the newest; None: not known."""
+    """Return the ms from the first unconsumed message to the newest; None if not known."""
     if ends is None:
         return 0
     oldest, newest = (places[end].store_timestamp for end in ends)
@@ -246,7 +246,7 @@ def _lag_ms(
 async def _states_of(
     cluster: Cluster, store: str, queues: Iterable[LiveQueue]
 ) -> dict[LiveQueue, QueueState | None]:
-    """Return the ends of queues that groups have noted; None for those that are no more."""
+    """Return the ends of queues with committed offsets; None for queues that no longer exist."""
 
     async def state(queue: LiveQueue) -> QueueState | None:
         try:

@@ -1,4 +1,4 @@
-"""One write to a cluster, without Spark: rows of a partition to brokers, at least once."""
+"""Write to a cluster without Spark: send the rows of a partition to brokers, at least once."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _SLICE_BYTES = 8 << 20
 _NO_HOST = bytes(8)
 _ANY_RECORD_BYTES = 1 << 30
 NEW_TOPIC_QUEUES = 4
-"""As a producer asks for a topic that does not exist (``defaultTopicQueueNums``)."""
+"""Queues that a producer requests for a topic that does not exist (``defaultTopicQueueNums``)."""
 
 
 @dataclass(frozen=True)
 class LiveWritePlan:
-    """One write. Plain values only, so that it can be pickled."""
+    """The plan of one write; plain values only, so that it can be pickled."""
 
     options: LiveSinkOptions
     rows: SinkPlan
@@ -68,14 +68,14 @@ class LiveWritePlan:
 
 
 class Sent(NamedTuple):
-    """What a task has sent; ``dropped``: rows left out, by the column at fault."""
+    """How many messages a task sent, and how many rows it dropped, by the column at fault."""
 
     messages: int
     dropped: tuple[tuple[str, int], ...] = ()
 
 
 def plan_live_write(options: LiveSinkOptions, columns: SinkColumns) -> LiveWritePlan:
-    """Return the plan of one write; no server is asked."""
+    """Return the plan of one write without contacting a server."""
     levels = MessageStoreConfig(store_path_root_dir="").delay_levels_ms
     rows = SinkPlan(
         options.sink,
@@ -99,7 +99,7 @@ def send_part(
     SinkRowError
         A row cannot be a message, and ``badRows`` is ``fail``.
     ClusterError
-        A broker did not answer within ``retryTimeout``, or refuses.
+        A broker did not answer within ``retryTimeout``, or refused a request.
     """
     with Cluster(plan.options.connection) as cluster:
         task = _Task(plan, LiveSender(cluster, plan.options.group), partition_id, prefix)
@@ -134,7 +134,7 @@ class _Task:
         return Sent(self._messages, tuple(sorted(self._converter.bad_rows.dropped.items())))
 
     def _sendable(self, rows: RecordRows) -> RecordRows | None:
-        """Return the rows with all their properties, without those that no queue can take."""
+        """Return the rows with all properties, except rows that cannot be sent."""
         batch = rows.batch
         values = repeat_values(self._prefix, self._first_row, batch.num_rows)
         self._first_row += batch.num_rows
@@ -167,7 +167,7 @@ class _Task:
 
 
 def _slices(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Yield batches of bounded size: one is encoded while the one before is sent."""
+    """Yield batches of bounded size, so that one is encoded while the previous one is sent."""
     for batch in batches:
         parts = max(-(-batch.nbytes // _SLICE_BYTES), 1)
         step = max(-(-batch.num_rows // parts), 1)
@@ -176,11 +176,11 @@ def _slices(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 class LiveQueueChooser(QueueChooser):
-    """Gives every row the number of its queue among those of its topic.
+    """Assigns every row the number of its queue among all queues of its topic.
 
-    Rows without a queue id: by the hash of their sharding key, as Java's producers, or round robin.
-    A queue id that several brokers have is on the one that its remainder says, so that rows of one
-    queue id stay in order; one that no broker has gets the number after the last.
+    Rows without a queue id go by the hash of their sharding key, as in Java's producers, or round
+    robin. If several brokers have a queue id, its remainder chooses one, so that rows of one queue
+    id stay in order; an id that no broker has gets the number after the last.
     """
 
     def __init__(self, queues: QueuesOf, first: int) -> None:
@@ -188,7 +188,7 @@ class LiveQueueChooser(QueueChooser):
         self._all = queues
 
     def queues_of(self, topic: str) -> int:
-        """Return how many queues a topic has on all brokers."""
+        """Return the number of queues of a topic on all brokers."""
         return len(self._all(topic))
 
     def choose(
@@ -198,7 +198,7 @@ class LiveQueueChooser(QueueChooser):
         queue_id: Array | None,
         sharding_key: Array | None,
     ) -> Int32s:
-        """Return the number of every row's queue; parameters as of `QueueChooser.choose`."""
+        """Return the number of every row's queue; parameters as in `QueueChooser.choose`."""
         if queue_id is not None:
             numbers = queue_id.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
             for code, topic in enumerate(topics):
@@ -219,7 +219,7 @@ class LiveQueueChooser(QueueChooser):
 
 
 class LiveSender:
-    """Sends for one task."""
+    """Sends the requests of one task."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._cluster, self._group = cluster, group
@@ -233,19 +233,20 @@ class LiveSender:
         Raises
         ------
         ClusterError
-            There is no such topic, and brokers make none; or none of its queues can be written.
+            The topic does not exist and brokers do not create it, or none of its queues is
+            writable.
         """
         if topic not in self._queues:
             self._queues[topic] = self._cluster.call(self._publish_queues(topic))
         return self._queues[topic]
 
     def send(self, requests: Iterable[SendRequest]) -> None:
-        """Send requests after those before them; returns when those before are stored.
+        """Wait until the previous requests are stored, then start sending these.
 
         Raises
         ------
         ClusterError
-            A broker did not answer within ``retryTimeout``, or refuses.
+            A broker did not answer within ``retryTimeout``, or refused a request.
         """
         by_queue: dict[tuple[str, int], list[SendRequest]] = {}
         for request in requests:
@@ -254,7 +255,7 @@ class LiveSender:
         self._sending = self._cluster.thread.submit(self._send_all(list(by_queue.values())))
 
     def finish(self) -> None:
-        """Wait until everything is stored; raises as `send`."""
+        """Wait until all requests are stored; raises like `send`."""
         sending, self._sending = self._sending, None
         if sending is not None:
             self._cluster.wait_for(sending)
@@ -266,9 +267,9 @@ class LiveSender:
             except TopicNotFoundError as err:
                 info = await self._cluster.name_servers.cluster_info()
                 if not info.brokers:
-                    # Name servers forget topics with their last broker, which may come again.
+                    # Name servers forget topics with their last broker, which may come back.
                     raise ClientError(f"{err}. There is no broker at present") from err
-            return await self._publish_queues_now(topic)  # it may have come in between
+            return await self._publish_queues_now(topic)  # it may have been created in between
 
         queues = await self._cluster.patiently(f"route of topic {topic!r}", topic, ask)
         if not queues:
@@ -291,7 +292,7 @@ class LiveSender:
                 task.cancel()
 
     async def _send_lane(self, requests: list[SendRequest]) -> None:
-        """Send the requests of one queue, the next when the one before is stored."""
+        """Send the requests of one queue, each after the previous one is stored."""
         for request in requests:
             queue = self._queues[request.topic][request.queue_number]
             await self._send(queue, request)

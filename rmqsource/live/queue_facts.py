@@ -1,4 +1,4 @@
-"""What tables say of queues: their ends, and the first and last message, asked of brokers."""
+"""Ask brokers for facts of queues: their ends, and their first and last messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_RECORD = -1
 
 
 class MessagePlace(NamedTuple):
-    """Where and when a message was stored; of none: `NO_RECORD`, ``NO_TIME``."""
+    """Where and when a message was stored; `NO_RECORD` and ``NO_TIME`` if there is none."""
 
     commit_log_offset: int = NO_RECORD
     store_timestamp: int = NO_TIME
@@ -36,7 +36,7 @@ async def places_of(
     states: Mapping[LiveQueue, QueueState],
     wanted: Iterable[tuple[LiveQueue, int]],
 ) -> dict[tuple[LiveQueue, int], MessagePlace]:
-    """Return where messages are, by queue and queue offset; those that are gone are nowhere."""
+    """Return the places of messages by queue and queue offset; `NOWHERE` for missing messages."""
     pulls = QueuePulls(cluster, EVERYTHING, 1)
     asked = sorted(set(wanted))
 
@@ -49,27 +49,27 @@ async def places_of(
         except BrokerError as err:
             if may_pass(err):
                 raise
-            return NOWHERE  # not readable, as some topics of the system are
+            return NOWHERE  # not readable, like some system topics
         return _first_place([pulled.body for pulled in found if pulled.body])
 
     return dict(zip(asked, await gather(asked, place)))
 
 
 async def first_offset_at(cluster: Cluster, state: QueueState, timestamp_ms: int) -> int:
-    """Return the offset of the first message of a queue that was stored at a time or later.
+    """Return the offset of the first message in a queue that was stored at a time or later.
 
-    What the broker finds is looked at: 4.x may answer with the message before, and with any of
-    those that were stored in the same millisecond.
+    The broker's answer is checked: 4.x may return the previous message, or any of several that were
+    stored in the same millisecond.
     """
     found = await offset_of_time(cluster, state.queue, timestamp_ms)
     at = min(max(found, state.min_offset), state.max_offset)
-    if state.kind == SPARSE:  # no message is at some offsets; 5.x, which has such queues, is exact
+    if state.kind == SPARSE:  # some offsets have no message; 5.x, which has such queues, is exact
         return at
 
     async def is_before(offset: int) -> bool:
         item = (state.queue, offset)
         place = (await places_of(cluster, {state.queue: state}, [item]))[item]
-        return place.store_timestamp < timestamp_ms  # so is one that is gone
+        return place.store_timestamp < timestamp_ms  # also true if it is gone
 
     return await _first_not_before(is_before, state.min_offset, at, state.max_offset)
 
@@ -77,7 +77,7 @@ async def first_offset_at(cluster: Cluster, state: QueueState, timestamp_ms: int
 async def _first_not_before(
     is_before: Callable[[int], Awaitable[bool]], low: int, near: int, high: int
 ) -> int:
-    """Return the first number of ``[low, high)`` that is not before, looking near one first."""
+    """Return the first number of ``[low, high)`` that is not before, searching from `near`."""
     at, step, seen = near, 1, set[bool]()
     while low < high:
         at = min(max(at, low), high - 1)

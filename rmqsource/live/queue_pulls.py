@@ -1,4 +1,4 @@
-"""Pull parts of queues: in chunks, several at once, patiently, and with nothing left out unseen."""
+"""Pull parts of queues: in concurrent chunks, with retries, and reporting every lost message."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _PULLS_AT_ONCE = 8
 _WAITING_BYTES = 16 << 20
 _PULLS_OF_CHUNK = 8
 _CHUNK_BYTES = 4 << 20
-"""A chunk that has more is pulled in parts: whole ones of large messages would fill the memory."""
+"""A larger chunk is pulled in parts, as whole chunks of large messages would fill the memory."""
 _FILTERED_CHUNK = 8192
-"""Offsets; a broker looks at 800 of them for one request, if nothing matches."""
+"""Offsets of a filtered chunk; a broker checks 800 of them per request if nothing matches."""
 _QUEUE_OFFSET_AT = HEADER_IPV4.at("queue_offset")
 _OFFSET_RESET = "OFFSET_RESET"
 _QUEUE_OFFSET = RecordLayout("queue_offset", [("value", "i8")])
@@ -53,7 +53,7 @@ _ALL = 1 << 62
 
 
 class Pulled(NamedTuple):
-    """What came of offsets ``[start, stop)`` of a queue."""
+    """Result of pulling offsets ``[start, stop)`` of a queue."""
 
     part: QueueSlice
     start: int
@@ -64,7 +64,7 @@ class Pulled(NamedTuple):
 
 
 class QueuePulls:
-    """Pulls for one task."""
+    """The pulls of one task."""
 
     def __init__(self, cluster: Cluster, subscription: PullExpression, most_messages: int) -> None:
         self._cluster, self._subscription = cluster, subscription
@@ -74,7 +74,7 @@ class QueuePulls:
         self._offsets = self._bytes = 0
 
     def begin(self, ranges: Sequence[QueueSlice]) -> PullAhead[QueueSlice, list[Pulled]]:
-        """Return the pulls of all ranges, begun; in order within a queue."""
+        """Start the pulls of all ranges; results are in order within a queue."""
         return PullAhead(
             self._cluster.thread,
             self._chunks(ranges),
@@ -86,7 +86,7 @@ class QueuePulls:
         )
 
     def _chunks(self, ranges: Sequence[QueueSlice]) -> Iterator[QueueSlice]:
-        """Yield chunks of all ranges, brokers by turns."""
+        """Yield chunks of all ranges, the brokers taking turns."""
         by_store: dict[str, list[QueueSlice]] = {}
         for part in ranges:
             by_store.setdefault(part.store, []).append(part)
@@ -113,13 +113,13 @@ class QueuePulls:
                 start = end
 
     def _chunk_offsets(self, most: int) -> int:
-        """Return how many offsets have about as many bytes as a chunk may have."""
+        """Return how many offsets have about the bytes that a chunk may have."""
         if self._offsets == 0:  # the first chunks show how large messages are
             return min(self._most, most)
         return max(min(_CHUNK_BYTES * self._offsets // max(self._bytes, 1), most), 1)
 
     async def pull_chunk(self, chunk: QueueSlice) -> list[Pulled]:
-        """Pull the offsets of a chunk: all of them, or the first where they have many bytes."""
+        """Pull the offsets of a chunk; only the first of them if they have many bytes."""
         found, at, size = [], chunk.start, 0
         while at < chunk.end and size < _CHUNK_BYTES:
             pulled = await self._pull(chunk, at)
@@ -131,7 +131,7 @@ class QueuePulls:
         return found
 
     async def _pull(self, chunk: QueueSlice, at: int) -> Pulled:
-        """Pull from an offset on until there is an answer that leads further."""
+        """Pull from an offset on until an answer leads past it."""
         patience = Patience(self._cluster.connection.retry_timeout_ms)
         while at < self._ends.get(chunk.queue, chunk.end):
             subscription = self._told(chunk)
@@ -139,7 +139,7 @@ class QueuePulls:
             stop = result.next_begin_offset
             if result.status is PullStatus.FOUND and stop > at:
                 return _found(chunk, at, result, is_complete=_misses_none(chunk, subscription))
-            if result.remark == _OFFSET_RESET:  # somebody reset the group; said once
+            if result.remark == _OFFSET_RESET:  # the group was reset; the broker says so once
                 continue
             if at < result.min_offset or at < stop <= result.max_offset:
                 is_lost = at < result.min_offset or _misses_none(chunk, subscription)
@@ -192,7 +192,7 @@ class QueuePulls:
         return await self._asked(chunk, at, EVERYTHING)
 
     def _told(self, chunk: QueueSlice) -> PullExpression:
-        """Return what the broker is told to leave out: nothing where it has no SQL filter."""
+        """Return the filter for the broker; `EVERYTHING` if it does not filter by SQL."""
         subscription = pushed(self._subscription, chunk)
         if subscription.kind == SQL92 and chunk.store in self._unfiltering:
             return EVERYTHING
@@ -200,15 +200,15 @@ class QueuePulls:
 
 
 def _rest(found: Sequence[Pulled]) -> QueueSlice | None:
-    """Return what is left of a chunk of which this was pulled."""
+    """Return the rest of a partly pulled chunk; None if all of it was pulled."""
     last = found[-1]
     return last.part._replace(start=last.stop) if last.stop < last.part.end else None
 
 
 def _refuses_filter(error: BrokerError) -> bool:
-    """Return whether a broker says that it has no SQL, or not this one.
+    """Return whether a broker does not support SQL, or not this expression.
 
-    Without ``enablePropertyFilter`` it says so in words only (``PullMessageProcessor``).
+    Without ``enablePropertyFilter`` only the remark says so (``PullMessageProcessor``).
     """
     if error.code == ResponseCode.SYSTEM_ERROR:
         return "does not support" in error.remark
@@ -216,17 +216,17 @@ def _refuses_filter(error: BrokerError) -> bool:
 
 
 def _misses_none(chunk: QueueSlice, subscription: PullExpression) -> bool:
-    """Return whether every offset of a queue must bring a record."""
+    """Return whether every offset of the chunk must have a record."""
     return subscription.selects_all and chunk.kind in {PLAIN, UNKNOWN}
 
 
 def _nothing(chunk: QueueSlice, at: int, stop: int, *, is_lost: bool) -> Pulled:
-    """Return that there are no records at some offsets."""
+    """Return a result without records for some offsets."""
     return Pulled(chunk, at, min(stop, chunk.end), b"", is_complete=False, is_lost=is_lost)
 
 
 def _found(chunk: QueueSlice, at: int, result: PullResult, *, is_complete: bool) -> Pulled:
-    """Return the records of an answer without those that lie after the chunk."""
+    """Return the records of an answer without those past the chunk."""
     stop, body = result.next_begin_offset, result.body
     if stop > chunk.end and chunk.kind != BATCH:
         body, stop = _until(body, chunk.end), chunk.end
@@ -245,15 +245,15 @@ def _until(body: bytes, end: int) -> bytes:
 
 
 class PullAhead(Generic[Job, Result]):
-    """Does jobs in an event loop, several at a time, while another thread takes the results.
+    """Runs jobs in an event loop, several at a time, while another thread takes the results.
 
-    Brokers give few messages for one request, so that a reader which waits for each answer waits
-    most of its time.
+    Brokers return few messages per request, so a reader that waits for each answer spends most of
+    its time waiting.
 
     Parameters
     ----------
     most_bytes
-        No job is begun while so many bytes of results wait.
+        No job starts while this many bytes of results wait.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class PullAhead(Generic[Job, Result]):
         self._running = thread.submit(self._run())
 
     def __iter__(self) -> Iterator[Result]:
-        """Yield the results in the order of the jobs; raise what a job raised."""
+        """Yield the results in the order of the jobs; raise the exception of a failed job."""
         while True:
             found = self._next_ones()
             if not found:
@@ -297,11 +297,11 @@ class PullAhead(Generic[Job, Result]):
             job = self._rest(found)
 
     def shutdown(self) -> None:
-        """End what runs; results that nobody took are lost."""
+        """Cancel the running jobs; results that were not taken are lost."""
         self._running.cancel()
 
     def _next_ones(self) -> list[Result]:
-        """Return all results that are next in order; wait for one; none: all are taken."""
+        """Wait for the next result; return all that follow in order, none if all were taken."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._taken in self._done or self._error is not None or self._ended
@@ -369,17 +369,17 @@ class PullAhead(Generic[Job, Result]):
 
 
 class BadPull(NamedTuple):
-    """Why bytes that a broker sent are no records, and where."""
+    """Why bytes from a broker are not records, and where."""
 
     position: int
     reason: str
 
 
 def frames_of_bodies(bodies: Sequence[bytes]) -> RecordFrames | BadPull:
-    """Return the frames of all records that lie one after the other in some answers.
+    """Return the frames of all consecutive records in some answers.
 
-    Records come from anywhere in the log, so that their own offsets prove nothing here; all else
-    that `RecordFrames` checks is checked.
+    The records come from anywhere in the log, so their own offsets prove nothing here; all other
+    checks of `RecordFrames` apply.
     """
     data = np.frombuffer(bodies[0] if len(bodies) == 1 else b"".join(bodies), np.uint8)
     walk = walk_records(data, 0, len(data), len(data) // MIN_RECORD_BYTES + 1, _ALL)

@@ -1,4 +1,4 @@
-"""Rows as requests to brokers: batches of one queue each, encoded in columns.
+"""Encode rows as requests to brokers: batches of one queue each, encoded by column.
 
 Source: RocketMQ ``MessageDecoder.encodeMessages``, ``MessageBatch`` (release 5.3.3).
 """
@@ -45,7 +45,7 @@ _DELAYING = (
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELAY_MS,
 )
-"""A broker looks for these in single messages only."""
+"""Brokers check for these properties in single messages only."""
 
 
 class SendRequest(NamedTuple):
@@ -54,7 +54,7 @@ class SendRequest(NamedTuple):
     Attributes
     ----------
     properties
-        Of a single message; None: it is a batch.
+        Properties of a single message; None for a batch.
     """
 
     topic: str
@@ -69,7 +69,7 @@ class SendRequest(NamedTuple):
 
 
 def with_repeat_property(properties: Array, values: Array) -> Array:
-    """Return property bytes that end with ``__SPARK_BATCH__``; an earlier one counts no more."""
+    """Append ``__SPARK_BATCH__`` to property bytes; it overrides an earlier value."""
     offsets, data = binary_parts(properties)
     is_open = np.diff(offsets) > 0
     is_open[is_open] = data[offsets[1:][is_open] - 1] != PROPERTY_SEPARATOR
@@ -80,7 +80,7 @@ def with_repeat_property(properties: Array, values: Array) -> Array:
 
 
 def without_transaction(properties: Array) -> Array:
-    """Return property bytes without the mark of half messages, which a broker would put aside."""
+    """Remove the mark of half messages from property bytes, as a broker would not deliver those."""
     mark = PROPERTY_TRANSACTION_PREPARED.encode() + _NAME_VALUE
     found = pc.match_substring(properties, mark).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(found)
@@ -97,22 +97,22 @@ def _without(raw: bytes, mark: bytes) -> bytes:
 
 
 def too_long(properties: Array) -> Bools:
-    """Return which property bytes no record can hold."""
+    """Return which property bytes are too long for a record."""
     lengths: Bools = np.diff(binary_parts(properties)[0]) > MAX_PROPERTIES_BYTES
     return lengths
 
 
 def requests_of(rows: RecordRows, most_bytes: int) -> Iterator[SendRequest]:
-    """Yield the requests of some rows; those of a queue in the order of the rows.
+    """Yield the requests of some rows; for each queue in the order of the rows, delayed ones last.
 
     Parameters
     ----------
     most_bytes
-        Of the messages of a batch; one message at least is in it.
+        Limit of the messages' bytes in a batch, which has at least one message.
     """
     batch = rows.batch
     delayed = _is_delayed(batch.column("properties_raw"))
-    # Delayed messages come later than all others anyhow; no other overtakes one of its queue.
+    # Delayed messages are delivered later anyway; all others stay in the order of their queue.
     order = np.lexsort((delayed, rows.queue_id, rows.topic_code))
     keys = _keys(rows, delayed | _is_of_retry_topic(rows))
     ordered = keys[:, order]
@@ -128,7 +128,7 @@ def requests_of(rows: RecordRows, most_bytes: int) -> Iterator[SendRequest]:
 
 
 class _Key(NamedTuple):
-    """What messages of one request share."""
+    """The fields that all messages of a request share."""
 
     topic_code: int
     queue_number: int
@@ -146,7 +146,7 @@ class _Key(NamedTuple):
 
 
 def _keys(rows: RecordRows, single: Bools) -> Int64s:
-    """Return the fields of `_Key`, a row for each field."""
+    """Return an array with a row for each field of `_Key`."""
     batch = rows.batch
     count = batch.num_rows
 
@@ -168,7 +168,7 @@ def _keys(rows: RecordRows, single: Bools) -> Int64s:
 
 
 def _is_of_retry_topic(rows: RecordRows) -> Bools:
-    """Return which rows a broker takes alone only: it wants no batch for such a topic."""
+    """Return which rows are for a retry topic, for which brokers refuse batches."""
     of_topic = np.array([topic.startswith(RETRY_PREFIX) for topic in rows.topics], np.bool_)
     found: Bools = of_topic[rows.topic_code]
     return found
@@ -183,7 +183,7 @@ def _is_delayed(properties: Array) -> Bools:
 
 
 class _Items(NamedTuple):
-    """Messages as a client encodes them in a batch, one after the other, and where each begins."""
+    """Consecutive messages in the encoding of a client's batch, and where each begins."""
 
     block: npt.NDArray[np.uint8]
     bounds: Int64s
@@ -204,7 +204,7 @@ def _items(batch: RecordBatch) -> _Items:
 
 
 def _fixed(values: npt.NDArray[Any]) -> Array:
-    """Return equally wide values as a binary column, not copied."""
+    """Return values of fixed width as a binary column, without copying."""
     width = values.dtype.itemsize
     offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int64).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
@@ -225,7 +225,7 @@ def _batches(
         end = int(np.searchsorted(bounds, bounds[at] + most_bytes, "right")) - 1
         end = min(max(end, at + 1), at + MAX_BATCH_MESSAGES, stop)
         if bounds[end] - bounds[at] > most_bytes:
-            # A broker compares the whole batch with its limit of a body: alone, larger ones fit.
+            # A broker applies its limit of a body to a whole batch; alone, a larger one may fit.
             yield from _singles(rows, key, order[at:end])
         else:
             body = items.block[bounds[at] : bounds[end]].tobytes()

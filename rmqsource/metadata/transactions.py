@@ -202,7 +202,7 @@ def _find_pending(
 def _find_in_database(
     snapshot: StoreSnapshot, options: SourceOptions, found: list[_Transaction]
 ) -> None:
-    """Mark transactions that op messages name as rolled back, and those open in the database."""
+    """Apply op messages (rolled back) and the half messages open in the database (pending)."""
     if not found:
         return
     by_place = {place: t for t in found for place in t.half_places}
