@@ -40,13 +40,13 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``rocketmq-store`` and ``rocketmq`` known to a session.
+    """Register the formats ``rocketmq-store`` and ``rocketmq`` in a session.
 
-    Needed only where Spark does not find the installed package by itself: ``--py-files``, or a
-    driver whose JVM runs another Python; and in each thread of your own that writes.
+    Needed only if Spark does not find the installed package by itself: with ``--py-files``, or if
+    the driver's JVM runs another Python; and in each thread of your own that writes.
 
-    Where Spark has found it, this changes nothing: executors then look for the package in the
-    Python of the driver's environment variables only, not in ``--py-files`` (docs/cluster.md).
+    If Spark has already found the package, this changes nothing: executors then look for it only in
+    the Python of the driver's environment variables, not in ``--py-files`` (docs/cluster.md).
     """
     from rmqsource.spark.live_format import RocketMQDataSource  # noqa: PLC0415 (pyspark on demand)
     from rmqsource.spark.store_format import RocketMQStoreDataSource  # noqa: PLC0415
@@ -59,13 +59,13 @@ def register(spark: SparkSession) -> None:
 def snapshot(path: Paths, options: Mapping[str, Any] | None = None) -> str:
     """Return a token that pins where the log of each store begins and ends now.
 
-    Given as option ``snapshot`` to several reads of a live store, it makes them agree. What is
-    gone by then is data loss (option ``failOnDataLoss``).
+    Passed as option ``snapshot`` to several reads of a live store, it makes them read the same part
+    of the log. If some of that part is gone by then, that is data loss (option ``failOnDataLoss``).
 
     Parameters
     ----------
     path
-        A store root or a list of them, as for ``load``; texts or paths of ``pathlib``.
+        A store root or a list of them, as for ``load``; strings or ``pathlib`` paths.
     options
         Options of the read that matter for the files, such as ``storePathCommitLog``.
     """
@@ -79,19 +79,19 @@ def explain(
     options: Mapping[str, Any] | None = None,
     where: str | list[Any] | None = None,
 ) -> str:
-    """Return as text which way a read would take to its rows, and why.
+    """Describe the access path that a read would take to its rows, and why.
 
-    Spark's own plan shows nothing of a Python source's choices.
+    Spark's own plan does not show the choices of a Python source.
 
     Parameters
     ----------
     path
-        A store root or a list of them, as for ``load``; texts or paths of ``pathlib``.
+        A store root or a list of them, as for ``load``; strings or ``pathlib`` paths.
     options
         Options of the read.
     where
-        What the read would have as option ``where``; both apply where both are given. Or filters
-        of ``pyspark.sql.datasource``, as a Spark that pushes filters would hand them over.
+        A condition like option ``where``; if both are given, both apply. Or filters of
+        ``pyspark.sql.datasource``, as passed by a Spark that pushes filters.
     """
     from rmqsource.options.source_options import narrowed  # noqa: PLC0415 (on demand)
     from rmqsource.scan.predicate import from_options, with_filters  # noqa: PLC0415
@@ -105,9 +105,9 @@ def explain(
 
 
 def last_commit(path: str | PathLike[str]) -> Commit | None:
-    """Return what the newest write of this project appended to a store; None before the first.
+    """Return the newest commit of this project's writes to a store; None before the first.
 
-    Its attributes say how many messages and bytes went where: ``messages``, ``record_bytes``,
+    Its attributes say how much was appended and where: ``messages``, ``record_bytes``,
     ``start_offset`` and ``end_offset`` in the log, ``queues`` (topic, queue id, first queue offset,
     messages), ``dropped`` (rows left out, by column), ``application`` and ``version``.
 
@@ -125,7 +125,7 @@ def last_commit(path: str | PathLike[str]) -> Commit | None:
 def clean_staging(
     path: str | PathLike[str], older_than_ms: int = 24 * 3600 * 1000
 ) -> list[tuple[str, int]]:
-    """Delete what writes staged and never committed; return the directories and their bytes.
+    """Delete staged files of writes that never committed; return the directories and their bytes.
 
     A write does this by itself for jobs older than a day.
 
@@ -134,8 +134,8 @@ def clean_staging(
     path
         A local store root.
     older_than_ms
-        Jobs to which nothing was written for so long. A running job is deleted as well when it is
-        older.
+        Delete jobs to which nothing was written for this long. A running job is deleted as well if
+        it is older.
     """
     from rmqsource.sink.local_host import now_ms  # noqa: PLC0415 (on demand)
     from store_core.files.store_directory import StoreDirectory  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""How a read reports damage that it skips: to its caller, or else to the log."""
+"""How a read reports the damage that it skips: to its caller, or by default to the log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Callable
 
 logger = logging.getLogger(__name__)
 OnDamage = Callable[[str], None]
-"""Called with a sentence: what is damaged, and what the read did about it."""
+"""Called with a sentence that says what is damaged and what the read did about it."""
 
 
 def log_damage(text: str) -> None:

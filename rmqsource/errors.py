@@ -6,7 +6,7 @@ from __future__ import annotations
 class SourceError(Exception):
     """Root of every error raised by ``rmqsource``.
 
-    Arguments are positional and plain, so that errors survive the way from a worker's process.
+    Arguments are positional and plain, so that errors survive pickling in a worker's process.
     """
 
 
@@ -22,7 +22,7 @@ class SourceOptionError(SourceError, ValueError):
 
 
 class SourceSchemaError(SourceError, ValueError):
-    """The schema that the user gave asks for what the table does not have."""
+    """The schema given by the user does not fit the table."""
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(table, reason)
@@ -33,7 +33,7 @@ class SourceSchemaError(SourceError, ValueError):
 
 
 class DataLossError(SourceError):
-    """Asked-for offsets or files are gone, and ``failOnDataLoss`` is true."""
+    """Selected offsets or files are gone, and ``failOnDataLoss`` is true."""
 
     def __init__(self, store: str, reason: str) -> None:
         super().__init__(store, reason)
@@ -47,7 +47,7 @@ class DataLossError(SourceError):
 
 
 class StreamDataLossError(DataLossError):
-    """A stream cannot go on where it was, and ``failOnDataLoss`` is true."""
+    """A stream cannot continue where it was, and ``failOnDataLoss`` is true."""
 
     def __init__(self, store: str, reason: str, instead: str) -> None:
         super().__init__(store, reason)

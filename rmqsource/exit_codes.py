@@ -7,7 +7,7 @@ FOUND = 1
 NOT_DONE = 2
 TAIL_CUT = 3
 INTERRUPTED = 130
-"""As shells have it: 128 and the number of the signal."""
+"""As in shells: 128 plus the number of the signal."""
 
 MEANINGS = {
     GOOD: "done, and nothing is wrong",
@@ -19,11 +19,11 @@ MEANINGS = {
     INTERRUPTED: "interrupted by Ctrl-C, which is also how `messages --follow` ends; `follow`, "
     "`serve` and `tail` stop cleanly then, with 0",
 }
-"""Code -> meaning; the documentation has the same table. Of two, the greater one counts."""
+"""Code -> meaning; the documentation has the same table. If two apply, the greater one counts."""
 
 EXIT_CODES = (
     "Exit codes: 0 good, 1 found damage, a difference, an alert or nothing, 2 wrong use or not "
     "readable or reachable, 3 recovered by a cut, 130 interrupted. JSON is one object per line; "
     "times in tables are UTC, or of --tz."
 )
-"""The same in the end of every help."""
+"""The same, for the end of every help text."""

@@ -1,4 +1,4 @@
-"""Packages of the extras, imported when they are needed, with advice where one is missing."""
+"""Import packages of the extras on demand, with advice if one is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class MissingExtraError(ImportError):
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install an extra: the one place that knows, as no index has the package."""
+    """Return how to install an extra from a clone or a wheel, as no index has the package."""
     return (
         f"pip install '.[{extra}]' in a clone, or pip install 'rmqsource-VERSION-py3-none-any.whl"
         f"[{extra}]' with the path of the wheel"
@@ -19,7 +19,7 @@ def install_hint(extra: str) -> str:
 
 
 def missing_package(package: str, extra: str) -> str:
-    """Return what to say of a package that is not there."""
+    """Return the message for a missing package."""
     return f"this needs the Python package {package!r}: {install_hint(extra)}"
 
 
@@ -29,7 +29,7 @@ def notebook_package(name: str) -> Any:
     Raises
     ------
     MissingExtraError
-        It is not installed.
+        The package is not installed.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Texts of a store made safe to show: nothing in them steers a terminal or a spreadsheet."""
+"""Make texts of a store safe to show: nothing in them controls a terminal or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from typing import Any, Callable
 
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a spreadsheet takes for the begin of a formula; the last four are the wide forms."""
+"""Characters that begin a formula in a spreadsheet; the last four are the full-width forms."""
 
 
 def printable(text: str) -> str:
     """Return the text with every character that is not printable escaped.
 
-    Those are control characters (ESC, BEL, those of C1), marks that turn the direction of writing,
-    halves of surrogate pairs, which stand for bytes that are no UTF-8, and line ends.
+    Such characters are control characters (ESC, BEL, C1), marks that change the direction of
+    writing, lone surrogates, which represent bytes that are not UTF-8, and line ends.
     """
     if text.isprintable():
         return text
@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
-    """Return a value as JSON in which every character is printable; it says the same."""
+    """Return a value as equivalent JSON in which every character is printable."""
     text = json.dumps(value, ensure_ascii=False, default=default)
     if text.isprintable():
         return text
@@ -29,6 +29,6 @@ def json_text(value: Any, default: Callable[[Any], Any] | None = None) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Return a cell that a spreadsheet takes for text: a formula gets a quote before it."""
+    """Return a cell that a spreadsheet reads as text: a formula gets a leading quote."""
     shown = printable(text)
     return f"'{shown}" if shown.lstrip().startswith(_FORMULA) else shown

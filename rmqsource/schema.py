@@ -1,4 +1,4 @@
-"""The tables as Spark schemas, and what a schema given by the user asks for."""
+"""The tables as Spark schemas, and the columns that a user's schema selects."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PERMISSIVE = "PERMISSIVE"
 class Projection:
     """The columns to decode, and the schema that the rows must have.
 
-    Both have the same order; ``spark_schema`` keeps the user's spelling and nullability.
+    Both have the same order; ``spark_schema`` has the user's spelling and nullability.
     """
 
     columns: tuple[str, ...]
@@ -52,10 +52,10 @@ class Projection:
 
 
 def table_schema(table: str, mode: str) -> StructType:
-    """Return the schema of a table when the user gives none.
+    """Return the schema of a table if the user gives none.
 
-    ``mode=PERMISSIVE`` adds ``_corrupt_record`` to the tables whose rows come from messages;
-    then every column can be null, as all others are in the row of a gap.
+    ``mode=PERMISSIVE`` adds ``_corrupt_record`` to the tables whose rows come from messages; every
+    column is then nullable, because the row of a gap has null in all other columns.
     """
     declared = table_named(table)
     damage_rows = declared.shows_damage and mode == _PERMISSIVE
@@ -66,12 +66,13 @@ def table_schema(table: str, mode: str) -> StructType:
 
 
 def resolve_projection(table: str, mode: str, user_schema: StructType) -> Projection:
-    """Return what a schema given by the user asks for, in any order and any case of letters.
+    """Return the projection for a user's schema, whose columns may have any order and letter case.
 
     Raises
     ------
     SourceSchemaError
-        No column, an unknown or repeated one, a wrong type, or NOT NULL where null is possible.
+        The schema has no column, an unknown or repeated one, a wrong type, or NOT NULL where null
+        is possible.
     """
     known = _known_columns(table, mode)
     fields = user_schema.fields

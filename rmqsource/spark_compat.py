@@ -1,4 +1,4 @@
-"""What differs between Spark 4.0 and 4.3; no other module asks for the release."""
+"""The differences between Spark 4.0 and 4.3; no other module checks the release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 _LAST_MIXING_READS = (4, 3)
-"""Last release that keeps a read with pushed filters where other queries find it."""
+"""Last release in which other queries reuse a read with pushed filters."""
 
 # Spark 4.0 has no filter classes; the names that exist are looked up once.
 _OPERATORS: dict[type, str] = {
@@ -43,7 +43,7 @@ _OPERATORS: dict[type, str] = {
 }
 
 STREAM_WRITER_GETS_BATCHES = hasattr(datasource, "DataSourceStreamArrowWriter")
-"""Since 4.1 streaming sinks get record batches; before, rows."""
+"""Streaming sinks get record batches since 4.1, rows before."""
 STREAM_WRITER: Any = getattr(
     datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
 )
@@ -54,7 +54,7 @@ try:
 except ImportError:  # before 4.2
     _streaming = None  # type: ignore[assignment]
 STREAM_READER_GETS_LIMITS = _streaming is not None and hasattr(_streaming, "ReadAllAvailable")
-"""Since 4.2 a stream is told where a batch starts and how much it may have."""
+"""Since 4.2 a stream gets the start of each batch and its limits."""
 STREAM_READ_LIMITS: Any = _streaming
 
 
@@ -68,22 +68,22 @@ to_arrow_schema: Callable[[StructType], Schema] = (
 
 
 def may_push_filters() -> bool:
-    """Return whether this process plans a read into which filters may be pushed.
+    """Return whether this process plans a read that may take pushed filters.
 
-    Pushdown is switched on, and this Spark keeps a read that filters were pushed into with its
-    scan. Spark 4.1 to 4.3 keep it with the table (``PythonDataSourceV2.readInfo``): every later
-    query on the same DataFrame or view, and the other side of a join, gets the rows of the last
-    query that had filters. So there the source takes none. Mended with SPARK-58551, which is in
-    no release so far, and which brought ``pushLimit``.
+    This requires that pushdown is enabled and that this Spark stores a read with pushed filters
+    with its scan. Spark 4.1 to 4.3 store it with the table (``PythonDataSourceV2.readInfo``), so
+    every later query on the same DataFrame or view, and the other side of a join, gets the rows of
+    the last query that had filters; there the source takes no filters. SPARK-58551, which is not in
+    a release yet, fixes this and adds ``pushLimit``.
     """
     return _in_pushdown_worker() and _keeps_pushed_reads_apart()
 
 
 def _in_pushdown_worker() -> bool:
-    """Return whether this process plans a read with filter pushdown switched on.
+    """Return whether this process plans a read with filter pushdown enabled.
 
-    Only there may a reader override ``pushFilters``: with pushdown off (Spark's default), Spark
-    refuses such a reader. That planner is the only process that has this module loaded.
+    Only then may a reader override ``pushFilters``: with pushdown off (Spark's default), Spark
+    refuses such a reader. Only that planner's process has the pushdown worker loaded.
     """
     return _PUSHDOWN_WORKER in sys.modules
 
@@ -94,10 +94,10 @@ def _keeps_pushed_reads_apart() -> bool:
 
 
 def register_source(spark: Any, source: type[DataSource]) -> None:
-    """Register a source that Spark did not find by itself: of another it warns, or refuses it.
+    """Register a source unless Spark found it by itself, as Spark warns of duplicates or fails.
 
-    Spark looks a source that is to be written to up in the session that is active in the calling
-    thread. Threads that the program starts have none: they get this one.
+    For a write, Spark looks the source up in the active session of the calling thread. Threads that
+    the program starts have none, so they get this session.
     """
     if type(spark).getActiveSession() is None:
         spark.createDataFrame([], "none int")  # the one public call that makes a session active
@@ -111,7 +111,7 @@ def register_source(spark: Any, source: type[DataSource]) -> None:
 
 
 def _is_known(spark: Any, name: str) -> bool:
-    """Return whether a session knows a source; False where that cannot be asked, as of Connect."""
+    """Return whether a session knows a source; False if it cannot be asked, as with Connect."""
     from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 (workers need none)
         Py4JError,
     )
@@ -119,7 +119,7 @@ def _is_known(spark: Any, name: str) -> bool:
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
         return False
-    try:  # no public call tells it
+    try:  # no public call reports it
         return bool(session.sessionState().dataSourceManager().dataSourceExists(name))
     except Py4JError:
         return False

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 TIMESTAMP_MIN_MS = -62_135_596_800_000
 TIMESTAMP_MAX_MS = 253_402_300_799_999
-"""Times in ms that a Spark timestamp holds: the years 1 to 9999, UTC. Others are null."""
+"""Times in ms that a Spark timestamp can hold: the years 1 to 9999, UTC. Others become null."""
 
 
 class Column(NamedTuple):
@@ -19,7 +19,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: its columns, those given on demand only, and whether damage shows as rows."""
+    """A table: its columns, its columns on demand, and whether it shows damage as rows."""
 
     name: str
     doc: str
@@ -286,7 +286,7 @@ _TABLES = (
 )
 
 TABLES = {table.name: table for table in _TABLES}
-"""Every table by name; ``messages`` first."""
+"""All tables by name; ``messages`` comes first."""
 
 _ROUTES = Table(
     "routes",
