@@ -416,7 +416,7 @@ def subscription_of(options: SourceOptions) -> PullExpression:
 
 
 def _is_plain(tag: str) -> bool:
-    """Return whether a tag as an expression selects exactly itself."""
+    """Return whether the expression of a tag selects exactly that tag."""
     return bool(tag) and tag == tag.strip() and "||" not in tag and tag != _ALL
 
 

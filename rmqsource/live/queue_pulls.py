@@ -113,7 +113,7 @@ class QueuePulls:
                 start = end
 
     def _chunk_offsets(self, most: int) -> int:
-        """Return how many offsets have about the bytes that a chunk may have."""
+        """Return how many offsets have about the bytes of a full chunk."""
         if self._offsets == 0:  # the first chunks show how large messages are
             return min(self._most, most)
         return max(min(_CHUNK_BYTES * self._offsets // max(self._bytes, 1), most), 1)

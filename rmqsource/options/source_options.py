@@ -460,7 +460,7 @@ def _check_ranges(options: SourceOptions) -> None:
 
 
 def _check_offset_topics(options: SourceOptions) -> None:
-    """Raise for offsets of queues that are not read: with a misspelt name, too much would be."""
+    """Raise for offsets of unread queues: a misspelt name would leave the meant queue unbounded."""
     bounds = (
         ("startingOffsets", options.starting_offsets),
         ("endingOffsets", options.ending_offsets),

@@ -54,7 +54,7 @@ _PERMISSIVE = "PERMISSIVE"
 _KEYS_TABLE = "keys"
 KEYS_KIND = "KEYS"
 UNIQUE_KIND = "UNIQ_KEY"
-_FEW = 8  # batches; rows that fit in so many are taken in one call, as messages have few keys
+_FEW = 8  # batches; rows with no more bytes are one part, as messages have few keys
 
 
 class MessageBatches:

@@ -407,7 +407,7 @@ def _with_versions(split: Split, directory: StoreDirectory) -> Split:
 # are lost or damaged) are returned as ranges to scan. Index times are never used: they are cut to
 # whole seconds, and in a rolled file relative to the previous file.
 def indexed_keys(predicate: ScanPredicate) -> frozenset[str] | None:
-    """Return keys one of which every matching message has; None if there is no such set.
+    """Return keys of which every matching message has at least one; None if not selected by key.
 
     The index holds words of KEYS and unique keys alike, so the smallest set is looked up.
     """

@@ -112,7 +112,7 @@ class ScanPredicate:
     store_time_ms: IntRange = ANY
     """Both ends are set unless ``ANY``: times that Spark cannot hold are null, so outside."""
     queue_offsets: frozenset[int] | None = None
-    """Scattered values of IN. The range above spans them, for planning. Likewise the next two."""
+    """Scattered values of IN; for planning, the range spans them. Likewise the next two fields."""
     commit_log_offsets: frozenset[int] | None = None
     store_times_ms: frozenset[int] | None = None
     starting_offsets: OffsetBound | None = None
@@ -131,7 +131,7 @@ class ScanPredicate:
     key_files: KeyFiles | None = None
     """The message must have one of these keys; in table ``keys``, the row."""
     drops_gaps: bool = False
-    """A filter of Spark's is applied here; rows of damage fail it, as their columns are null."""
+    """Whether a filter of Spark's applies; rows of damage fail it, as their columns are null."""
 
     @property
     def is_empty(self) -> bool:
@@ -345,7 +345,7 @@ def find_key_files(place: str | None, base: str) -> KeyFiles | None:
     Raises
     ------
     SourceOptionError
-        There are none, or something else than a file is among them.
+        There are none, or one of them is not a file.
     """
     if place is None:
         return None
@@ -374,7 +374,7 @@ def load_keys(key_files: KeyFiles) -> KeySet:
     Raises
     ------
     SourceOptionError
-        A file is gone, has changed since planning, or has neither of the formats.
+        A file is gone, has changed since planning, or does not have keys in a known format.
     """
     directory = StoreDirectory(key_files.place, key_files.base)
     parts = []

@@ -112,7 +112,8 @@ def describe_lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> l
     """Describe the predicate's queues that evidently lost selected units, one text for each.
 
     While the log still has its first record, no unit has expired. A queue that begins above 0 has
-    therefore lost its first units, and a missing queue from which a group has consumed all of them.
+    therefore lost its first units, and one that is missing although a group has consumed from it
+    has lost all.
     """
     if snapshot.min_phy_offset > 0 or snapshot.kind.queue_database:
         return []

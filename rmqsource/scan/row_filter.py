@@ -76,7 +76,7 @@ def _topic_mask(topics: Array, predicate: ScanPredicate) -> Mask:
     keep = np.ones(len(topics), np.bool_)
     wanted = predicate.topics
     if wanted is not None and any(_REPLACEMENT in topic for topic in wanted):
-        keep &= _mask_of_names(topics, wanted.__contains__)  # how invalid UTF-8 is decoded
+        keep &= _mask_of_names(topics, wanted.__contains__)  # decoded from invalid UTF-8
     elif wanted is not None:
         names = [topic.encode("utf-8", "surrogatepass") for topic in wanted]
         value_set = pa.array(names, pa.binary())

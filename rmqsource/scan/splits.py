@@ -1,4 +1,4 @@
-"""The plan of a read: its splits, and an account for people of how they were chosen."""
+"""The plan of a read: its splits, and the facts about them that are shown to people."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SplitLimits(NamedTuple):
     parallelism: int
 
     def target_bytes(self, total: int) -> int:
-        """Return a size of splits with which few, equal ones keep all cores busy."""
+        """Return the split size at which few splits of equal size keep all cores busy."""
         count = max(-(-total // self.max_bytes), self.min_splits, 1)
         balanced = -(-count // self.parallelism) * self.parallelism
         if total // balanced >= _MIN_BALANCED_BYTES:

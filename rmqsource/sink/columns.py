@@ -62,7 +62,7 @@ def resolve_sink_columns(
     Raises
     ------
     SinkSchemaError
-        A column is unknown, duplicate, of a wrong type, or missing.
+        A column is unknown, duplicated, of a wrong type, or missing.
     """
     index: dict[str, int] = {}
     seen: set[str] = set()

@@ -144,9 +144,9 @@ def _check_root(options: SinkOptions) -> None:
 def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
     """Return the broker's address for offset message ids, where tools ask for a message.
 
-    It is ``brokerIP1`` of the broker's file if that is known, else the store host of messages in
-    the store, whose broker will serve the new ones as well. A new store gets this machine's
-    address.
+    It is ``brokerIP1`` of the broker's file if its address is known, else the store host of
+    messages in the store, whose broker will serve the new ones as well. A new store gets this
+    machine's address.
     """
     broker = load_broker_config(options.config) if options.config else {}
     address, port = broker.get("brokerIP1", "").strip(), _BROKER_PORT

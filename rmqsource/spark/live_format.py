@@ -95,7 +95,7 @@ class LiveStream(StreamRead):
 
 
 class LiveWrite(PlannedWrite):
-    """Sends every row to topics at least once; a repeated micro-batch repeats its message names."""
+    """Sends every row to topics at least once; a repeated micro-batch repeats `__SPARK_BATCH__`."""
 
     def __init__(self, plan: LiveWritePlan) -> None:
         self._plan = plan

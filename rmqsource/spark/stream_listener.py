@@ -39,7 +39,7 @@ def _lag_text(lag: StoreLag) -> str:
 
 
 class StreamLagListener(StreamingQueryListener):
-    """Reports after each batch how far the queries of a session lag in their stores.
+    """Reports the lag of a session's queries in their stores after each batch.
 
     ``spark.streams.addListener(StreamLagListener())``. Lags refer to the stores as they were when
     the trigger began, so a batch without limits has lag 0.

@@ -1,4 +1,4 @@
-"""Where a stream's batch ends if it may not have all waiting messages, and how many wait."""
+"""Where a stream's batch ends within its limits, and how many messages wait."""
 
 from __future__ import annotations
 

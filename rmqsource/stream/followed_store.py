@@ -192,7 +192,7 @@ class FollowedStore:
         return Begin(place, STARTED, queue_offsets)
 
     def _resumed(self, snapshot: StoreSnapshot, offset: StoreOffset) -> Begin | None:
-        """Return where to go on, None for the offset itself; report what is lost.
+        """Return where to continue, None for the offset itself; report what is lost.
 
         A log is the same as long as the last record that was read is there or has expired. If
         another record is in its place, the first record distinguishes a new log from a cut one.
