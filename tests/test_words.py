@@ -25,7 +25,15 @@ PHRASES = {
 _ROOMS = {
     "store_core": (
         "", "codec", "config", "files", "filter", "index", "log", "put", "queue", "read",
-        "schedule", "snapshot", "staged_commit", "state",
+        "recovery", "schedule", "snapshot", "staged_commit", "state", "tools/check",
+        "tools/repair", "tools/salvage",
+    ),
+    "rmqnet": (
+        "", "namesrv", "remoting", "broker", "broker/access", "broker/clients", "broker/metrics",
+        "broker/processor", "broker/roles", "broker/state",
+    ),
+    "rmqsource": (
+        "", "live", "metadata", "options", "scan", "sink", "spark", "stream",
     ),
 }  # fmt: skip
 READ = [f"{package}/{room}".rstrip("/") for package, rooms in _ROOMS.items() for room in rooms]
