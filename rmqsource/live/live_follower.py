@@ -51,7 +51,7 @@ class Start(enum.Enum):
     """Which queues must have been seen before a stream starts."""
 
     ANY = enum.auto()
-    """None of them; queues of an unavailable broker begin as at the start when it answers."""
+    """None of them; this object begins queues of brokers that answer later as at the start."""
     ALL_IF_BOUNDED = enum.auto()
     """All queues, if the options say where they begin."""
     ALL = enum.auto()

@@ -102,7 +102,7 @@ def plan_write(options: SinkOptions, columns: SinkColumns) -> SinkPlan:
 
 
 def why_no_store(path: str) -> str | None:
-    """Return why a directory neither is a store nor can become one; None if it is or can.
+    """Return why a directory is not a store and cannot become one; None if it is or can.
 
     Raises
     ------
