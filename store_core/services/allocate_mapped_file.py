@@ -1,4 +1,4 @@
-"""Makes segments before they are needed.
+"""Create segments before they are needed.
 
 Source: RocketMQ ``AllocateMappedFileService`` (release 5.3.3).
 """
@@ -25,16 +25,16 @@ _WAIT_S = 5.0
 
 
 class AllocateMappedFileService(ServiceThread):
-    """Has the next segment of the commit log ready, warmed up if ``warmMapedFileEnable``.
+    """Creates the commit log's next segment in advance, warmed up if ``warmMapedFileEnable``.
 
-    ``take`` is what ``MappedFileQueue.allocate`` wants. A running store has one segment of zeros
-    behind the one that is written to; `shutdown` deletes it, a crash leaves it behind, and
-    recovery deletes it.
+    `allocate` is the function for ``MappedFileQueue.allocate``. A running store has one segment of
+    zeros after the one that is written to; `shutdown` deletes it. A crash leaves it on the disk,
+    and recovery deletes it.
 
     Parameters
     ----------
     pool
-        Where segments borrow their write buffers; None: they have none.
+        Lends segments their write buffers; if None, they have none.
     """
 
     repeats_while_busy = True
@@ -54,15 +54,15 @@ class AllocateMappedFileService(ServiceThread):
         self._ready: MappedFile | None = None
 
     def allocate(self, path: str, next_path: str) -> MappedFile:
-        """Return the new segment, and have the next one made.
+        """Return the new segment, and let the thread create the next one.
 
-        Where the segment is not ready, RocketMQ waits up to 5 s for its thread; here only for one
-        that is being made, else it is made at once, without warm-up.
+        If the segment is not ready, RocketMQ waits up to 5 s for its thread. Here only a segment
+        that is being created is waited for; otherwise it is created immediately, without warm-up.
 
         Raises
         ------
         StoreWriteError
-            It cannot be made, or not in 5 s.
+            The segment cannot be created, or not within 5 s.
         """
         with self._changed:
             self._wanted = None
@@ -81,7 +81,7 @@ class AllocateMappedFileService(ServiceThread):
         return file
 
     def run_once(self) -> bool:
-        """Make the next segment if one is wanted; return whether it was made."""
+        """Create the next segment if one was requested; return whether it was created."""
         with self._changed:
             path, self._wanted = self._wanted, None
             self._in_progress = path
@@ -106,7 +106,7 @@ class AllocateMappedFileService(ServiceThread):
                 self._changed.notify_all()
 
     def finish(self) -> None:
-        """Delete the segment that was not used."""
+        """Delete the unused segment."""
         with self._changed:
             file, self._ready, self._wanted = self._ready, None, None
         if file is not None:
@@ -132,11 +132,11 @@ class AllocateMappedFileService(ServiceThread):
 
 # Source: RocketMQ ``TransientStorePool`` (release 5.3.3).
 class TransientStorePool:
-    """A fixed number of buffers of the size of a segment; safe for any thread.
+    """A fixed number of segment-sized buffers; safe for any thread.
 
-    A segment borrows one when it is made and gives it back when all of it was written to the
-    file. RocketMQ locks them into memory (``mlock``), which asks for a privilege; here the system
-    may swap them. Memory is taken as the buffers are filled for the first time.
+    A segment borrows one when it is created and gives it back once all of it is written to the
+    file. RocketMQ locks them into memory (``mlock``), which requires a privilege; here the system
+    may swap them. They take up memory only when they are first filled.
     """
 
     def __init__(self, size: int, file_size: int) -> None:
@@ -147,11 +147,11 @@ class TransientStorePool:
 
     @property
     def available(self) -> int:
-        """Buffers that nobody has."""
+        """Number of buffers that are not in use."""
         return len(self._free)
 
     def borrow(self) -> memoryview | None:
-        """Return a buffer; None when all are in use: then bytes go to the file directly."""
+        """Return a buffer; None if all are in use: the segment then writes directly to its file."""
         try:
             return self._free.popleft()
         except IndexError:
@@ -159,11 +159,11 @@ class TransientStorePool:
             return None
 
     def give_back(self, buffer: memoryview) -> None:
-        """Take a buffer back, with whatever is in it."""
+        """Take a buffer back; its content does not matter."""
         if not self._is_closed:
             self._free.append(buffer)
 
     def close(self) -> None:
-        """Let the memory go; buffers that are in use live on until they are given back."""
+        """Free the memory; buffers in use stay valid until they are given back."""
         self._is_closed = True
         self._free.clear()

@@ -1,4 +1,4 @@
-"""Deletes the oldest segments of the commit log by age, and when the disk gets full.
+"""Delete the oldest segments of the commit log by age, and when the disk gets full.
 
 Source: RocketMQ ``DefaultMessageStore.CleanCommitLogService`` (release 5.3.3).
 """
@@ -30,20 +30,20 @@ _HOUR_MS = 3_600_000
 
 
 class CleanCommitLogService(ServiceThread):
-    """Decides when segments go: in the hours of ``deleteWhen``, for space, or by hand.
+    """Deletes segments in the hours of ``deleteWhen``, to free space, or on request.
 
-    Those that were not changed for ``fileReservedTime`` go; above the forced level any, but the
-    last. Above the warning level puts are refused too, until usage is below the forced level.
-    What is not yet dispatched stays, and what the queues' files on the disk do not have: RocketMQ
-    deletes it when the disk gets full, and no queue ever knows of it.
+    It deletes segments that were not changed for ``fileReservedTime``; above the forced level, all
+    except the last. Above the warning level puts are refused as well, until usage is no longer
+    above the forced level. Records stay until they are dispatched and on the disk in the queues'
+    files: RocketMQ deletes them when the disk gets full, and they never get into a queue.
 
-    A segment that is being read waits for ``destroyMapedFileIntervalForcibly`` at most, the ones
-    after it too; every ``redeleteHangedFileInterval`` it is looked at, whatever the hour.
+    A segment that is being read is deleted after ``destroyMapedFileIntervalForcibly`` at the
+    latest, and those after it wait as long; it is checked every ``redeleteHangedFileInterval``, at
+    any hour.
 
-    A directory that is not there any more is not full: nothing is deleted for it, no new segment
-    makes it again, and puts are refused while none is left for the log, or that of the queues is
-    gone.
-    ``replicasPerDiskPartition`` is not known here.
+    A directory that has disappeared does not count as full: nothing is deleted for it, and no new
+    segment recreates it. Puts are refused while the log has no directory left, or the directory of
+    the queues is gone. ``replicasPerDiskPartition`` is not supported.
 
     Parameters
     ----------
@@ -75,13 +75,13 @@ class CleanCommitLogService(ServiceThread):
         self._looked_at = clock()  # for a segment that waits
 
     def execute_delete_files_manually(self) -> None:
-        """Delete expired segments in the next 20 runs, whatever the hour."""
+        """Delete expired segments in the next 20 runs, at any hour."""
         self._manual_runs = _MANUAL_RUNS
 
     def run_once(self) -> bool:
-        """Delete what is to be deleted now; return whether a segment was."""
+        """Delete the segments that may go now; return whether any was deleted."""
         now = self._clock()
-        for_space, immediately = self._look_at_space()  # first: a file may refuse to be deleted
+        for_space, immediately = self._look_at_space()  # first: deleting a file may fail
         if abs(now - self._looked_at) >= self._config.redelete_hanged_file_interval:
             self._looked_at = now
             self._log.delete_hung_file(now, self._config.destroy_maped_file_interval_forcibly)
@@ -94,7 +94,7 @@ class CleanCommitLogService(ServiceThread):
         return deleted > 0
 
     def _delete(self, now: int, immediately: bool) -> int:
-        """Delete segments one by one: a rest after each keeps the disk free for others."""
+        """Delete segments one by one; a pause after each leaves the disk to others."""
         reserved_ms = self._config.file_reserved_time * _HOUR_MS
         deleted = 0
         while deleted < self._config.delete_file_batch_max and self._log.delete_expired_files(
@@ -110,7 +110,7 @@ class CleanCommitLogService(ServiceThread):
         return deleted
 
     def _look_at_space(self) -> tuple[bool, bool]:
-        """Set flags and full directories; return whether to delete for space, and of any age."""
+        """Set flags and full directories; return whether to free space, and at any age."""
         ratios = {path: self._disk_ratio(path) for path in self._log.directories}
         queue_ratio = self._disk_ratio(self._queue_directory)
         gone = self._look_for_directories({**ratios, self._queue_directory: queue_ratio})
@@ -128,7 +128,7 @@ class CleanCommitLogService(ServiceThread):
         return not (0 <= log_ratio <= most and 0 <= queue_ratio <= most), False
 
     def _look_for_directories(self, ratios: dict[str, float]) -> frozenset[str]:
-        """Return the directories that are gone, say so of each once, and refuse puts or not."""
+        """Return the directories that are gone, log each once, and set whether puts are refused."""
         gone = frozenset(p for p, r in ratios.items() if r < 0 and is_gone(p))
         for path in sorted(gone - self._gone):
             logger.error("%s", self._gone_text(path))
@@ -147,7 +147,7 @@ class CleanCommitLogService(ServiceThread):
         return f"{what} {path} does not exist any more: bring it back (is its disk mounted?)"
 
     def _check_level(self, ratio: float, flag: RunningFlag) -> bool:
-        """Return whether a disk is above the forced level; the flag has two levels, to be calm."""
+        """Return whether a disk is above the forced level; two levels keep the flag steady."""
         if ratio > self._warning:
             if self._flags.set(flag):
                 logger.error("%s: %.0f %% are used; puts are refused", flag.name, ratio * 100)
@@ -166,34 +166,34 @@ def _clamp(ratio: float, bounds: tuple[float, float]) -> float:
 # Source: RocketMQ ``ConsumeQueueStore.CleanConsumeQueueService``, ``CorrectLogicOffsetService``
 # (release 5.3.3).
 class ExpiringIndex(Protocol):
-    """An index."""
+    """An index whose expired files can be deleted."""
 
     def delete_expired(self, min_phy_offset: int, /) -> object:
-        """Delete files that speak of nothing at or after this offset of the log."""
+        """Delete files without entries at or after this offset of the log."""
 
 
 class ExpiringQueues(Protocol):
-    """Queues."""
+    """Queues whose expired files can be deleted."""
 
     def queues(self) -> Sequence[tuple[str, int]]:
         """Return (topic, queue id) of all."""
 
     def delete_expired_of(self, key: tuple[str, int], min_phy_offset: int, /) -> int:
-        """Delete files of one queue; return how many."""
+        """Delete the expired files of one queue; return how many."""
 
 
 class Correctable(Protocol):
-    """Queues that know their least offsets."""
+    """Queues whose least offsets can be corrected."""
 
     def correct_min_offsets(self, min_phy_offset: int, /) -> object:
-        """Let queues begin with the first unit that points into the log."""
+        """Set the start of each queue to its first unit that points into the log."""
 
 
 class CleanConsumeQueueService(ServiceThread):
-    """Deletes files of queues and index when the log's least offset grew.
+    """Deletes expired files of queues and index when the log's least offset has grown.
 
-    It rests for ``deleteConsumeQueueFilesInterval`` after each queue of which files went, so that
-    the disk stays free for others.
+    After each queue that lost files it pauses for ``deleteConsumeQueueFilesInterval``, to leave the
+    disk to others.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class CleanConsumeQueueService(ServiceThread):
         self._done_offset = 0
 
     def run_once(self) -> bool:
-        """Delete what is to be deleted now; return whether the least offset grew."""
+        """Delete expired files; return whether the least offset had grown."""
         min_offset = self._log.min_offset
         if min_offset <= self._done_offset:
             return False
@@ -222,7 +222,7 @@ class CleanConsumeQueueService(ServiceThread):
 
 
 class CorrectLogicOffsetService(ServiceThread):
-    """Corrects the least offsets of queues when the log's grew, and every five minutes anyway."""
+    """Corrects the queues' least offsets when the log's changes, and at a fixed interval."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ class CorrectLogicOffsetService(ServiceThread):
         self._done_offset, self._done_at = 0, clock()
 
     def run_once(self) -> bool:
-        """Correct the queues if it is time; return whether it was."""
+        """Correct the queues if due; return whether they were."""
         min_offset, now = self._log.min_offset, self._clock()
         is_time = abs(now - self._done_at) >= self._force_interval_ms
         if min_offset < 0 or (min_offset == self._done_offset and not is_time):

@@ -1,4 +1,4 @@
-"""What services see of the machine: the clock, the hour, how full a disk is.
+"""What services read from the machine: the clock, the hour, disk usage.
 
 Source: RocketMQ ``UtilAll.getDiskPartitionSpaceUsedPercent`` (release 5.3.3).
 """
@@ -15,20 +15,20 @@ UNKNOWN_SPACE = -1.0
 
 
 class DiskSpace(NamedTuple):
-    """Bytes of a disk, as who is not root may use them."""
+    """Bytes of a disk as available to users other than root."""
 
     used: int
     entire: int
 
 
 def disk_space(path: str) -> DiskSpace | None:
-    """Return how full the disk below a path is; None if there is no path."""
+    """Return the usage of the disk that contains a path; None if the path does not exist."""
     try:
         found = os.statvfs(path)
     except OSError:
         return None
     used = found.f_blocks - found.f_bfree
-    entire = used + found.f_bavail  # blocks that are kept for root do not count
+    entire = used + found.f_bavail  # blocks reserved for root do not count
     return DiskSpace(used * found.f_frsize, entire * found.f_frsize)
 
 
@@ -44,7 +44,7 @@ def is_gone(path: str) -> bool:
 
 
 def disk_ratio(path: str) -> float:
-    """Return the used share of the disk, whole percents rounded up; -1 if there is no path."""
+    """Return the used share of the disk, rounded up to whole percents; -1 if unknown."""
     found = disk_space(path)
     if found is None or found.entire <= 0:
         return UNKNOWN_SPACE
@@ -58,14 +58,14 @@ def local_hour(now_ms: int) -> int:
 
 @dataclass(frozen=True)
 class Environment:
-    """What the services see of the machine; tests have others.
+    """The machine as services see it; tests pass their own.
 
     Attributes
     ----------
     clock
         Returns ms since the epoch.
     disk_ratio
-        Returns the used share (0 to 1) of the disk below a directory; -1 if unknown.
+        Returns the used share (0 to 1) of a directory's disk; -1 if unknown.
     """
 
     clock: Callable[[], int]

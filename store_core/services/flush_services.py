@@ -45,10 +45,10 @@ def flush_to(queue: MappedFileQueue, offset: int, least_pages: int = 0) -> bool:
 
 
 class FlushRealTimeService(ServiceThread):
-    """Forces the log now and then (``ASYNC_FLUSH``).
+    """Forces the log periodically (``ASYNC_FLUSH``).
 
-    Every ``flushIntervalCommitLog`` if ``flushCommitLogLeastPages`` are waiting, and whatever is
-    waiting every ``flushCommitLogThoroughInterval``.
+    Every ``flushIntervalCommitLog`` if ``flushCommitLogLeastPages`` are waiting, and any number of
+    pages every ``flushCommitLogThoroughInterval``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FlushRealTimeService(ServiceThread):
         self._thorough_at = 0
 
     def run_once(self) -> bool:
-        """Force what is worth it now; return whether anything was forced."""
+        """Force the log if enough pages wait or it is time; return whether anything was forced."""
         now, least_pages = self._clock(), self._least_pages
         # abs: a clock that was set back must not stop thorough flushes.
         if abs(now - self._thorough_at) >= self._thorough_interval_ms:
@@ -85,19 +85,19 @@ class FlushRealTimeService(ServiceThread):
 
 
 class _Waiter(NamedTuple):
-    """Who waits for an offset, in a lock that the flushing thread releases."""
+    """A thread that waits for an offset on a lock, which the flushing thread releases."""
 
     offset: int
     is_waiting: threading.Lock
 
 
 class GroupCommitService(ServiceThread):
-    """Forces the log whenever somebody waits for that (``SYNC_FLUSH``).
+    """Forces the log when a thread waits for it (``SYNC_FLUSH``).
 
-    All that was appended before a flush begins shares it. Threads that were released together
-    append again at nearly the same time: a flush waits a moment for as many as the last one
-    released, a quarter of the time at most that a flush takes. With eight threads that doubles
-    the throughput, as one flush then serves seven instead of less than four.
+    Everything appended before a flush begins shares that flush. Threads released together append
+    again at nearly the same time, so a flush first waits for as many as the last one released, at
+    most a quarter of a flush's duration and at most 2 ms. With eight threads that doubles the
+    throughput, as one flush then serves seven instead of fewer than four.
     """
 
     def __init__(self, queue: MappedFileQueue, checkpoint: CheckpointFile) -> None:
@@ -110,9 +110,9 @@ class GroupCommitService(ServiceThread):
         self._flush_s = 0.0
 
     def wait_for(self, offset: int, timeout_ms: int) -> bool:
-        """Wait until the log is on the disk up to an offset; False if it is not in time.
+        """Wait until the log is on the disk up to an offset; False after the timeout.
 
-        False at once if forcing it fails. Without the thread the caller forces it.
+        False immediately if forcing it fails. If the service is not started, the caller forces it.
         """
         if not self.is_running:
             self._guarded(self.run_once)
@@ -130,7 +130,7 @@ class GroupCommitService(ServiceThread):
         return self._queue.flushed_where >= offset
 
     def run_once(self) -> bool:
-        """Force what was appended; return whether anything was forced."""
+        """Force everything appended so far; return whether anything was forced."""
         if self._queue.flushed_where >= self._queue.max_wrote_offset:
             self._release(self._queue.flushed_where)
             return False
@@ -150,7 +150,7 @@ class GroupCommitService(ServiceThread):
         return True
 
     def _release(self, offset: int) -> None:
-        """Let those go on who wait for this offset or less."""
+        """Release the threads that wait for this offset or a smaller one."""
         with self._lock:
             waiters, self._waiters = self._waiters, []
             self._all_wait.clear()
@@ -186,7 +186,7 @@ class CommitRealTimeService(ServiceThread):
         self._thorough_at = 0
 
     def run_once(self) -> bool:
-        """Write what is worth it now; return whether anything was written."""
+        """Write if enough pages wait or it is time; return whether anything was written."""
         now, least_pages = self._clock(), self._least_pages
         if abs(now - self._thorough_at) >= self._thorough_interval_ms:
             self._thorough_at, least_pages = now, 0
@@ -202,7 +202,7 @@ class CommitRealTimeService(ServiceThread):
 
 
 def note_flushed(queue: MappedFileQueue, checkpoint: CheckpointFile) -> None:
-    """Note in the checkpoint up to which store time the log is on the disk."""
+    """Set the checkpoint's store time up to which the log is on the disk."""
     if queue.store_timestamp > 0:
         checkpoint.physic_msg_timestamp = queue.store_timestamp
 
@@ -210,37 +210,37 @@ def note_flushed(queue: MappedFileQueue, checkpoint: CheckpointFile) -> None:
 # Source: RocketMQ ``DefaultMessageStore.addScheduleTask``,
 # ``ConsumeQueueStore.FlushConsumeQueueService`` (release 5.3.3).
 class Flushable(Protocol):
-    """Queues."""
+    """Queues that can be flushed."""
 
     def flush(self, least_pages: int = 0) -> object:
-        """Force what waits to the disk, of queues with so many pages."""
+        """Force queues with at least so many waiting pages to the disk."""
 
 
 class CheckpointService(ServiceThread):
-    """Writes the checkpoint each second, its times not later than the clock's."""
+    """Writes the checkpoint every second, with no time later than the clock's."""
 
     def __init__(self, checkpoint: CheckpointFile, clock: Callable[[], int]) -> None:
         super().__init__(_CHECKPOINT_INTERVAL_MS)
         self._checkpoint, self._clock = checkpoint, clock
 
     def run_once(self) -> bool:
-        """Write it where it changed."""
+        """Write the checkpoint if it changed."""
         self._checkpoint.hold_back(self._clock())
         self._checkpoint.flush()
         return True
 
     def finish(self) -> None:
-        """Write it a last time."""
+        """Write the checkpoint a last time."""
         self._checkpoint.flush()
 
 
 class FlushConsumeQueueService(ServiceThread):
-    """Forces the queues to the disk every ``flushConsumeQueueThoroughInterval``.
+    """Forces all queues to the disk every ``flushConsumeQueueThoroughInterval``.
 
-    Those with ``flushConsumeQueueLeastPages`` that wait are every ``flushIntervalConsumeQueue``.
-    Only when all are do ``logics_msg_timestamp`` and ``logics_physical_offset`` move. RocketMQ
-    moves the first with each dispatch: after a power failure its recovery may begin after units
-    that never reached the disk.
+    Queues with ``flushConsumeQueueLeastPages`` waiting are forced every
+    ``flushIntervalConsumeQueue``. ``logics_msg_timestamp`` and ``logics_physical_offset`` move only
+    when all queues were forced. RocketMQ moves the first with each dispatch: after a power failure
+    its recovery may begin after units that never reached the disk.
     """
 
     def __init__(
@@ -259,9 +259,9 @@ class FlushConsumeQueueService(ServiceThread):
         self._flushed_at = clock()
 
     def run_once(self) -> bool:
-        """Flush what it is time for; return whether that was all queues."""
+        """Flush the queues that are due; return whether all were flushed."""
         now = self._clock()
-        # abs: a clock that was set back must not stop it.
+        # abs: a clock that was set back must not stop thorough flushes.
         is_early = abs(now - self._flushed_at) < self._thorough_interval_ms
         if is_early and self._least_pages:
             self._queues.flush(self._least_pages)
@@ -285,34 +285,34 @@ class FlushConsumeQueueService(ServiceThread):
 # Source: RocketMQ ``CommitLog.DefaultFlushManager``, ``CommitLog.getConfirmOffset`` (release
 # 5.3.3).
 class Replication(Protocol):
-    """What sends the log to other stores."""
+    """Sends the log to other stores."""
 
     def wakeup(self) -> None:
-        """Something was appended. Called with every put: it must not wait."""
+        """Note that something was appended. Called with every put; must not block."""
 
     def wait_for(self, next_offset: int, since: float) -> bool:
-        """Wait until enough stores have the log up to an offset; False if it is not in time.
+        """Wait until enough stores have the log up to an offset; False after the timeout.
 
-        ``since``: when it was appended (``time.monotonic()``); the time counts from there.
+        The timeout counts from ``since``, when the log was appended (``time.monotonic()``).
         """
 
     def store_closed(self) -> None:
-        """Let those go on who wait: the store is being shut down. It must not wait."""
+        """Release waiting threads: the store is being shut down. Must not block."""
 
     def store_pauses(self) -> None:
-        """Let those go on who wait: the store is shut down for a while. It must not wait."""
+        """Release waiting threads: the store is shut down for a while. Must not block."""
 
     def store_goes_on(self) -> None:
-        """Go on: the store is open again, and its log may be another one. It must not wait."""
+        """Go on: the store is open again, perhaps with another log. Must not block."""
 
 
 class FlushManager:
-    """Owns the flush services that the configuration asks for; knows who replicates the log.
+    """Owns the flush services of the configuration, and the replication of the log.
 
     Attributes
     ----------
     replication
-        None: no slave can connect.
+        None if no slave can connect.
     """
 
     def __init__(
@@ -344,44 +344,44 @@ class FlushManager:
 
     @property
     def is_failing(self) -> bool:
-        """The log cannot be written or forced to the disk."""
+        """Whether the log cannot be written or forced to the disk."""
         commit = self.commit_service
         return self.flush_service.is_failing or (commit is not None and commit.is_failing)
 
     @property
     def last_error(self) -> Exception | None:
-        """What went wrong last."""
+        """The error of the last failed run."""
         commit = self.commit_service
         if commit is not None and commit.is_failing:
             return commit.last_error
         return self.flush_service.last_error
 
     def end_replication(self) -> None:
-        """Let whoever replicates the log know that the store is being shut down."""
+        """Detach the replication, and inform it that the store is being shut down."""
         replication, self.replication = self.replication, None
         if replication is not None:
             replication.store_closed()
 
     def pause_replication(self) -> Replication | None:
-        """Let whoever replicates the log wait while the store is shut down; return who it is."""
+        """Detach and return the replication, which pauses while the store is shut down."""
         replication, self.replication = self.replication, None
         if replication is not None:
             replication.store_pauses()
         return replication
 
     def shutdown_or_finish(self) -> None:
-        """Stop the services; then all of the log is on the disk, unless one of them failed."""
+        """Stop the services; all of the log is on the disk then, unless one of them failed."""
         if self.commit_service is not None:
             self.commit_service.shutdown_or_finish()
         self.flush_service.shutdown_or_finish()
 
     def handle(self, next_offset: int, wait: bool) -> PutMessageStatus:
-        """Do what the configuration wants after an append."""
+        """After an append, flush and replicate as configured; return the status."""
         waits_for_replicas = wait and self._waits_for_replicas
         since = time.monotonic() if waits_for_replicas else 0.0
         replication = self.replication
         if replication is not None:
-            replication.wakeup()  # first: slaves get it while the disk is written
+            replication.wakeup()  # first: slaves get the data while the disk is written
         status = self._flush(next_offset, wait)
         if not waits_for_replicas:
             return status
@@ -400,7 +400,7 @@ class FlushManager:
         return PutMessageStatus.PUT_OK
 
     def confirm_offset(self) -> int:
-        """Return the end of what may be dispatched."""
+        """Return the offset up to which the log may be dispatched."""
         queue = self._queue
         if self.group_commit is None:
             return queue.max_offset

@@ -1,4 +1,4 @@
-"""What there is of a store between load and shutdown: its files, services, reads and puts.
+"""The parts of a store between load and shutdown: files, services, reads and puts.
 
 Source: RocketMQ ``DefaultMessageStore.start``, ``shutdown`` (release 5.3.3).
 """
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
 
 IsAwaited = Callable[[str, int], bool]
-"""Takes topic and queue id, returns whether somebody waits for the next message there; at once."""
+"""Returns without blocking whether a reader waits for the next message of a topic and queue id."""
 
 _WAIT_S = 0.001
 _DELETE_WAIT_S = 5.0
@@ -77,18 +77,18 @@ _REASONS = (
 
 
 class OpenStore:
-    """A loaded store: its files and services, what puts messages and what reads them.
+    """A loaded store: its files and services, and the objects that put and read messages.
 
     Parameters
     ----------
     files
-        Its files; closed here.
+        The store's files, owned and closed by this object.
     store_host
-        8 or 20 raw bytes, of messages without a host of their own.
+        Host of messages without one; 8 or 20 raw bytes.
     timer_rules
-        What becomes of timer messages; None: they are stored as they are.
+        Rules for timer messages; if None, they are stored unchanged.
     is_awaited
-        Whether somebody waits for the next message of a queue; None: nobody.
+        Returns whether a reader waits for the next message of a queue; if None, none ever does.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class OpenStore:
         )
 
     def pinned(self, *, whole: bool) -> PinnedStore:
-        """Return the store as it is now, for one query."""
+        """Return a view of the store as it is now, for one query."""
         files = self.files
         return PinnedStore(files.segments, files.queues, self.index, self.config, whole=whole)
 
@@ -178,7 +178,7 @@ class OpenStore:
             self.is_started = True
 
     def shutdown(self) -> bool:
-        """Stop all; return whether all is flushed and dispatched, and so ``abort`` is gone."""
+        """Stop everything; return whether all is flushed and dispatched, and ``abort`` removed."""
         self._stop()
         log = self.files.segments
         if self.config.is_slave and not self.is_failing:
@@ -192,28 +192,28 @@ class OpenStore:
         return clean
 
     def destroy(self) -> None:
-        """Stop all and delete the files."""
+        """Stop everything and delete the files."""
         self._stop()
         self.files.destroy()
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log that may be dispatched and are not yet in queues and index."""
+        """Number of bytes that may be dispatched but are not yet in queues and index."""
         return max(self.reput.behind_bytes, self.build_index.behind_bytes)
 
     @property
     def is_failing(self) -> bool:
-        """Something is not on the disk, because it could not be written last time."""
+        """Whether the last attempt to write the log, queues, index or checkpoint failed."""
         services = (self.reput, self.build_index, self.flush_queues, self.checkpoint)
         return self.flush.is_failing or any(service.is_failing for service in services)
 
     def flush_log(self) -> int:
-        """Force the log to the disk, up to its end as it is now; return up to where it is.
+        """Force the log to the disk up to its present end; return the flushed offset.
 
         Raises
         ------
         StoreWriteError
-            It cannot be.
+            The log cannot be written or forced.
         """
         log = self.files.segments
         end = log.max_wrote_offset
@@ -222,9 +222,9 @@ class OpenStore:
         return log.flushed_where
 
     def wait_for_dispatch(self, timeout_s: float) -> bool:
-        """Wait until what was appended before the call is dispatched; False after the time.
+        """Wait until everything appended before the call is dispatched; False after the timeout.
 
-        What may not be dispatched before it is written out, or on the disk, is forced there.
+        If part of the log must be written or forced before its dispatch, that is done first.
         """
         end = self.files.segments.max_wrote_offset
         if self.flush.confirm_offset() < end:
@@ -238,9 +238,9 @@ class OpenStore:
         return True
 
     def wait_for_queues(self, timeout_s: float) -> bool:
-        """Wait until the queues have what may be dispatched of the log now; False after the time.
+        """Wait until the queues have all that may be dispatched now; False after the timeout.
 
-        That is all that was acknowledged. The index may still lack it.
+        That includes every acknowledged message. The index may still lack some.
         """
         reput = self.reput
         end = min(self.files.segments.max_wrote_offset, self.flush.confirm_offset())
@@ -254,17 +254,17 @@ class OpenStore:
 
     def delete_topic(self, topic: str) -> bool:
         """Delete the queues of a topic; its next message has queue offset 0."""
-        is_dispatched = self.wait_for_dispatch(_DELETE_WAIT_S)  # the most, while others put
+        is_dispatched = self.wait_for_dispatch(_DELETE_WAIT_S)  # most of it, while others put
         with self._queue_offsets.all_locks():
-            # A record with an old offset must not come to a queue that begins anew at 0: it would
-            # begin there instead, and all that follow would be taken for repetitions.
+            # A record with an old offset must not get into a queue that restarts at 0: the queue
+            # would begin at that offset, and all later records would be taken for repetitions.
             if is_dispatched:
                 self.wait_for_dispatch(_DELETE_WAIT_S)
             self._queue_offsets.remove(topic)
             return self.files.queues.delete_topic(topic)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None) -> None:
-        """Delete the index and make it anew from the log."""
+        """Delete the index and rebuild it from the log."""
         self.build_index.rebuild(self.index.forget, progress)
 
     def runtime_info(self) -> dict[str, str]:
@@ -283,16 +283,16 @@ class OpenStore:
 
     @property
     def lock_time_ms(self) -> int:
-        """For how long an append has been going on; 0 while there is none."""
+        """Duration of the current append in ms; 0 if there is none."""
         since = self._appender.begin_time_in_lock
         return max(self.clock() - since, 0) if since else 0
 
     @property
     def replicable_offset(self) -> int:
-        """End of what slaves may have: without a blank record that nothing follows.
+        """Offset up to which slaves may have the log: excludes a blank record that ends it.
 
         After a crash such a blank record is cut, and another record may take its place; a slave
-        that had it would count as one that has this record.
+        with the blank record would count as having the new one.
         """
         log = self.files.segments
         end = log.max_offset
@@ -307,9 +307,9 @@ class OpenStore:
 
     @contextmanager
     def log_data(self, offset: int, most: int) -> Iterator[Bytes | None]:
-        """Lend readable bytes of the log from an offset on, up to ``most``, of one segment.
+        """Lend up to ``most`` readable bytes of the log from an offset on, within one segment.
 
-        None where there are none: after the end, or in a segment that was deleted.
+        None if there are none: after the end, or in a deleted segment.
         """
         file = self.files.segments.find(offset)
         if file is None:
@@ -324,16 +324,16 @@ class OpenStore:
             yield data
 
     def _cut_unfinished_record(self) -> None:
-        """Erase a record of which the master has not sent all: it will be sent again."""
+        """Erase a record that the master has not sent completely: it will be sent again."""
         end = self.reput.reput_from_offset
         if end < self.files.segments.max_wrote_offset:
             self.files.segments.truncate_dirty_files(end)
 
     def _stop(self) -> None:
-        """Let nobody append, then stop each service after those that give it work.
+        """Refuse appends, then stop each service after those that give it work.
 
-        Then the log is flushed and dispatched, queues are flushed, the checkpoint says so; unless
-        one of them failed. That is done for services that were never started, too.
+        Unless a service failed, log and queues are then flushed, all records are dispatched, and
+        the checkpoint is written; also if the services were never started.
         """
         self.is_started = False
         self._appender.close()
@@ -352,9 +352,9 @@ class OpenStore:
         self.index.close()
 
     def _confirm_last_record(self) -> None:
-        """Let the checkpoint name the last record, so that its loss would be seen.
+        """Confirm the last record in the checkpoint, so that its loss would be detected.
 
-        RocketMQ notes only the last one that a recovery found.
+        RocketMQ confirms only the last record that recovery accepted.
         """
         is_forced = self.files.segments.flushed_where >= self.reput.reput_from_offset
         if is_forced and not self.is_failing and self.reput.dispatched_start >= 0:
@@ -366,10 +366,10 @@ class OpenStore:
         return self.flush.confirm_offset
 
     def _kept_in_queues(self) -> int:
-        """Return up to where dispatch got, when all of that is in the queues' files on the disk.
+        """Force the queues to the disk; return the offset up to which they have the log.
 
-        A segment that is deleted before takes the queues' only source with it: after a loss of
-        power they would go on with other queue offsets than their messages have.
+        Deleting a segment earlier would delete the queues' only source: after a power failure they
+        would go on with other queue offsets than their messages have.
         """
         offset = self.reput.reput_from_offset
         self._queues.flush()
@@ -401,7 +401,7 @@ class OpenStore:
             self.reput.wakeup()
 
     def _refusal(self) -> Refusal | None:
-        """Return why nothing can be put now; asked with every put."""
+        """Return why nothing can be put now; called with every put."""
         if (
             self.is_started
             and self.flags.is_writeable
@@ -433,17 +433,17 @@ class OpenStore:
 
 
 class _QueuesBehindLog:
-    """Queues of which the disk never has more than of the log.
+    """Flushes queues only after the log, so that no unit on the disk is ahead of its record.
 
-    RocketMQ flushes them whenever it is time: with ``ASYNC_FLUSH`` a loss of power can leave units
-    of records that are gone.
+    RocketMQ flushes queues independently: with ``ASYNC_FLUSH`` a power failure can leave units of
+    lost records.
     """
 
     def __init__(self, flush_log: Callable[[], object], queues: ConsumeQueueStore) -> None:
         self._flush_log, self._queues = flush_log, queues
 
     def flush(self, least_pages: int = 0) -> None:
-        # The log has intervals of its own: it is forced early for queues that need it only.
+        # The log has its own flush intervals: it is forced early only if a queue needs a flush.
         if least_pages and not self._queues.is_worth_flush(least_pages):
             return
         self._flush_log()

@@ -1,4 +1,4 @@
-"""Hands the records of the growing commit log to whoever makes queues and indexes of them.
+"""Dispatch the records of the growing commit log to queues and index.
 
 Source: RocketMQ ``DefaultMessageStore.ReputMessageService`` (release 5.3.3).
 """
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Dispatcher = Callable[[RecordFrames], None]
-"""Takes frames, all ok, in log order, of one segment; their bytes are valid during the call only.
+"""Takes valid frames of one segment, in log order; their bytes are valid only during the call.
 
-A dispatcher may get frames again that it had before, and has to know them then.
+A dispatcher may get the same frames again, and has to recognize them.
 """
-_MAX_ROWS = 1 << 16  # a quarter as many take a fifth longer while somebody puts: turns of the lock
+_MAX_ROWS = 1 << 16  # a quarter of this takes a fifth longer during puts: turns of the lock
 _FEW_ROWS = 1 << 13
 _MOST_UNPUBLISHED = 32
 _REST_SHARE = 9
@@ -61,23 +61,23 @@ _INDEX_INTERVAL_MS = 500
 
 
 class ReputMessageService(ServiceThread):
-    """Walks the log from ``reput_from_offset`` to its end, some MiB at a time.
+    """Dispatches the log from ``reput_from_offset`` to its end, some MiB at a time.
 
     A round of thousands of records costs little more than one of a few: so the thread rests for
-    5 ms where RocketMQ rests for 1 ms, and after a round with few records for nine times the
-    time that it took. Without that, dispatch would take half of the time from who puts single
-    messages. Where somebody waits for a message, `wakeup` ends that rest: then it is as long as
-    the round was. A position is left only when all dispatchers are through: when one of them
-    raises, the same records are dispatched again in the next round.
+    5 ms where RocketMQ rests for 1 ms, and after a round with few records nine times as long as the
+    round took. Otherwise dispatch would take half of the time from threads that put single
+    messages. If a reader waits for a message, `wakeup` shortens that rest to the duration of the
+    round. The position moves only after all dispatchers have returned: if one of them raises, the
+    next round dispatches the same records again.
 
-    Where no record lies although the log goes on, dispatch goes on at the next record that is
-    found in the segment. RocketMQ skips the size that stands there, or the rest of the segment:
-    readable messages after the damage would be in no queue.
+    If there is no valid record at a position before the end of the log, dispatch goes on at the
+    next record in the segment. RocketMQ skips the size that is stored there, or the rest of the
+    segment: readable messages after the damage would be in no queue.
 
     Attributes
     ----------
     last_dispatched
-        Start and store time (ms) of the last record that was dispatched; (-1, 0) if none was.
+        Start and store time (ms) of the last dispatched record; (-1, 0) if none.
     """
 
     repeats_while_busy = True
@@ -99,21 +99,21 @@ class ReputMessageService(ServiceThread):
 
     @property
     def dispatched_timestamp(self) -> int:
-        """Store time (ms) of the last record that was dispatched; 0 before there is one."""
+        """Store time (ms) of the last dispatched record; 0 if none."""
         return self.last_dispatched[1]
 
     @property
     def dispatched_start(self) -> int:
-        """Where that record starts; -1 before there is one."""
+        """Start of the last dispatched record; -1 if none."""
         return self.last_dispatched[0]
 
     @property
     def behind_bytes(self) -> int:
-        """Bytes that may be dispatched and are not."""
+        """Number of bytes that may be dispatched but are not yet."""
         return max(self._end_offset() - self.reput_from_offset, 0)
 
     def run_once(self) -> bool:
-        """Dispatch what comes next; return whether the position moved."""
+        """Dispatch the next records; return whether the position moved."""
         before, end = self.reput_from_offset, self._end_offset()
         begin, rows = time.thread_time(), 0
         file = self._file_to_do(end)
@@ -129,25 +129,25 @@ class ReputMessageService(ServiceThread):
     def wakeup(self) -> None:
         """End the rest, unless it follows an error.
 
-        Who waits for messages looks when queues have them, finds that they are not dispatched, and
-        wakes: while the index cannot be written, one round would follow the other for ever.
+        A reader that waits for messages calls this until they are dispatched: while the index
+        cannot be written, rounds would follow each other without a rest.
         """
         if not self.is_failing:
             super().wakeup()
 
     def finish(self) -> None:
-        """Catch up with the end as it is now."""
+        """Dispatch up to the present end."""
         end = self._end_offset()
         while self.reput_from_offset < end and self.run_once():
             pass
 
     def _leave_time_to_others(self, taken_ms: float) -> None:
-        """Rest after a round with few records; only that long, if need be, as it took itself."""
+        """Rest after a round with few records; `wakeup` cuts the rest to the round's duration."""
         self.pause(min(taken_ms, _MAX_REST_MS))
         self.pause(min(_REST_SHARE * taken_ms, _MAX_REST_MS) - taken_ms, wakeable=True)
 
     def _file_to_do(self, end: int) -> MappedFile | None:
-        """Return the segment at the position, which skips what was deleted or is missing."""
+        """Return the segment at the position, after skipping deleted or missing segments."""
         at = self.reput_from_offset
         file = self._log.find(at)
         if file is None and at < end:
@@ -158,9 +158,9 @@ class ReputMessageService(ServiceThread):
         return file if self.reput_from_offset < end else None
 
     def _dispatch(self, file: MappedFile, data: Bytes, length: int) -> int:
-        """Dispatch records that end within ``length``, return how many; ``data`` begins there.
+        """Dispatch the records in the first ``length`` bytes of ``data``; return how many.
 
-        At most one that was walked ends after it, the last, and no damage is seen after that.
+        At most the last record of the walk ends after ``length``; no damage after it is seen.
         """
         base = self.reput_from_offset
         walk = walk_records(data, 0, length, _MAX_ROWS, ROUND_BYTES)
@@ -178,7 +178,7 @@ class ReputMessageService(ServiceThread):
             last = int(part.column("store_timestamp")[-1])
             self.last_dispatched = (base + int(walk.starts[count - 1]), last)
             self.reput_from_offset = base + int(ends[count - 1])
-            if self._is_slave:  # whoever appends here does not look at records
+            if self._is_slave:  # appends on a slave do not parse records
                 file.store_timestamp = last
         if good < len(frames) or walk.failed:
             at = int(walk.starts[good]) if good < len(frames) else walk.stop
@@ -188,7 +188,7 @@ class ReputMessageService(ServiceThread):
         return count
 
     def _pass_blank(self, file: MappedFile, data: Bytes, base: int, at: int) -> None:
-        """Go on in the next segment; behind a damaged record that only looks blank, as ever."""
+        """Go on in the next segment; past a damaged record that only looks blank, as in `_pass`."""
         if self._is_slave:
             _require_same_end(file, data, base, at)
         if _end_of_blank(data, base, at) == file.end_offset:
@@ -197,14 +197,14 @@ class ReputMessageService(ServiceThread):
             self._pass(file, data, base, at)
 
     def _publish_now_or_later(self, more: bool) -> None:
-        """Publish what was dispatched; later, as long as another round will follow."""
+        """Publish the dispatched entries; postpone it for some rounds if another will follow."""
         self._unpublished += 1
         if not more or self._unpublished >= _MOST_UNPUBLISHED:
             self._publish()
             self._unpublished = 0
 
     def _pass(self, file: MappedFile, data: Bytes, base: int, at: int) -> None:
-        """Go on at the next record after ``at``, where none lies; or wait for the rest of it."""
+        """Go on at the next record after ``at``, or wait if the bytes at ``at`` may become one."""
         self.reput_from_offset = base + at
         if self._is_slave:
             _require_room(file, data, base, at)
@@ -230,7 +230,7 @@ def may_become_record(data: Bytes, base: int, at: int, more_to: int) -> bool:
     Parameters
     ----------
     data, base
-        What there is of a segment, and the physical offset of its first byte.
+        The bytes of a segment so far, and the physical offset of the first one.
     """
     left = len(data) - at
     if base + len(data) >= more_to:
@@ -249,7 +249,7 @@ def _is_own_offset(data: Bytes, base: int, at: int) -> bool:
 
 
 def _require_room(file: MappedFile, data: Bytes, base: int, at: int) -> None:
-    """Raise where the beginning of a record is that of a record of a longer segment."""
+    """Raise if a record that has begun belongs to a longer segment."""
     if len(data) - at < _OWN_OFFSET_END:
         return
     size, magic = RECORD_PREFIX.struct.unpack_from(data, at)
@@ -279,9 +279,9 @@ def _other_size(found: str, file: MappedFile) -> StoreFormatError:
 
 
 def _next_record(data: Bytes, base: int, at: int, more_to: int) -> int:
-    """Return where the first record after ``at`` starts; the end of the data if none does.
+    """Return where the first record after ``at`` starts; the end of the data if there is none.
 
-    A record of which the rest may come, up to ``more_to``, counts.
+    A record whose rest may still arrive, up to ``more_to``, counts.
     """
     begin = at = at + 1
     while at < len(data):
@@ -298,10 +298,10 @@ def _next_record(data: Bytes, base: int, at: int, more_to: int) -> int:
 # Source: RocketMQ ``CommitLogDispatcherBuildConsumeQueue``, ``CommitLogDispatcherBuildIndex``
 # (release 5.3.3).
 class QueueDispatch:
-    """Gives the queues their units; while that fails, nothing can be put.
+    """Adds units to the queues; while that fails, nothing can be put.
 
-    RocketMQ tries 30 times, then the store refuses puts until it is started again; here it goes on
-    when the disk does. On a slave the messages count as put: a master has counted its own.
+    RocketMQ tries 30 times, then the store refuses puts until a restart; here puts go on when the
+    disk can be written again. On a slave this counts messages as put: a master counts its own puts.
     """
 
     def __init__(
@@ -331,18 +331,18 @@ class QueueDispatch:
 
 
 class IndexDispatch:
-    """Gives the index its entries; while that fails, nothing can be put."""
+    """Adds entries to the index; while that fails, nothing can be put."""
 
     def __init__(self, index: IndexDispatcher, flags: RunningFlags) -> None:
         self._index, self._flags = index, flags
 
     def __call__(self, frames: RecordFrames) -> None:
-        """Dispatch records; `publish` lets them be found. See ``ReputMessageService``."""
+        """Dispatch records; `publish` makes them visible. See ``ReputMessageService``."""
         with self._flagged():
             self._index.append(frames)
 
     def publish(self) -> None:
-        """Let what was dispatched be found."""
+        """Make the dispatched entries visible to queries."""
         with self._flagged():
             self._index.publish()
 
@@ -357,7 +357,7 @@ class IndexDispatch:
 
 
 class BuildIndexService(ServiceThread):
-    """Indexes what the index lacks, and forces its full files to the disk."""
+    """Indexes records that the index lacks, and forces its full files to the disk."""
 
     repeats_while_busy = True
 
@@ -378,13 +378,13 @@ class BuildIndexService(ServiceThread):
 
     @property
     def behind_bytes(self) -> int:
-        """Bytes that were dispatched and are not in the index."""
+        """Number of dispatched bytes that are not in the index."""
         if not self._index.is_behind:
             return 0
         return max(self._dispatched_offset() - self._index.from_offset, 0)
 
     def run_once(self) -> bool:
-        """Index a stretch of the log if some is missing; return whether there is more."""
+        """Index the next part of the log if the index lacks any; return whether there is more."""
         with self._turn:
             more = False
             if self._index.is_behind:
@@ -399,29 +399,29 @@ class BuildIndexService(ServiceThread):
         deleted: Callable[[], object] = lambda: None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Delete the index and make it anew, before returning; the store may be in use.
+        """Delete the index and rebuild it before returning; the store may be in use.
 
         Queries by key read the log meanwhile.
 
         Parameters
         ----------
         progress
-            Called with the bytes of the log that are done, and all of them.
+            Called with the bytes of the log that are done, and their total.
 
         Raises
         ------
         StoreConfigError
             ``messageIndexEnable`` is false.
         StoreWriteError, StoreReadError
-            A file cannot be written or read; the service goes on with what is missing.
+            A file cannot be written or read; the service indexes the rest later.
         """
         if not self._is_enabled:
             raise StoreConfigError("messageIndexEnable is false: the store has no index")
         start = max(self._log.min_offset, 0)
-        with self._turn:  # else two threads would index the same records
+        with self._turn:  # otherwise two threads would index the same records
             self._index.begin_anew(start)
             deleted()
-            # Now: a crash would leave files that the checkpoint takes for flushed ones.
+            # Now: after a crash, the checkpoint would count the new files as flushed.
             self._checkpoint.index_msg_timestamp = self._index.flushed_end_timestamp
             self._checkpoint.flush()
         more = True
@@ -429,10 +429,10 @@ class BuildIndexService(ServiceThread):
             more = self.run_once()
             if progress is not None:
                 done = max(self._index.from_offset - start, 0)
-                # What is put after the last stretch is no part of this.
+                # Records put after the last part do not count.
                 progress(done, max(self._dispatched_offset() - start, done) if more else done)
 
     def finish(self) -> None:
-        """Index all that is missing: a broker that opens the store would leave a gap there."""
+        """Index all missing records: a broker that opens the store would leave a gap there."""
         while self.run_once():
             pass

@@ -1,4 +1,4 @@
-"""Services that run in a thread of their own, again and again.
+"""Services that run repeatedly in their own threads.
 
 Source: RocketMQ ``ServiceThread`` (release 5.3.3).
 """
@@ -23,10 +23,11 @@ _REST_AFTER_ERROR_S = 1.0
 
 
 class ServiceThread(ShuttingDown, ABC):
-    """Calls `run_once` from a thread; tests call it themselves.
+    """Calls `run_once` from a thread; tests call it directly.
 
-    An exception of `run_once` is logged and kept, then the service tries again a second later: a
-    full disk must not end dispatch for good. Repeats of the same error are logged as DEBUG.
+    An exception of `run_once` is logged and stored in `last_error`, and the service tries again a
+    second later or after its interval if that is longer: a full disk must not end dispatch for
+    good. Repeats of the same error are logged as DEBUG.
     """
 
     repeats_while_busy = False
@@ -47,19 +48,19 @@ class ServiceThread(ShuttingDown, ABC):
 
     @property
     def is_running(self) -> bool:
-        """Started and not shut down."""
+        """Whether the service was started and not shut down."""
         return self._thread is not None
 
     @abstractmethod
     def run_once(self) -> bool:
-        """Do what is to be done now; return whether there was anything."""
+        """Do the work that is due; return whether there was any."""
 
     def finish(self) -> None:
-        """Do what must not be left undone; called at the end of `shutdown`."""
+        """Do the remaining work; called at the end of `shutdown`."""
 
     def wakeup(self) -> None:
-        """Let the next run begin at once."""
-        if self._wakeable and not self._wake.is_set():  # of many calls most cost nothing
+        """Start the next run immediately."""
+        if self._wakeable and not self._wake.is_set():  # most of many calls cost nothing
             self._wake.set()
 
     def start(self) -> None:
@@ -68,7 +69,7 @@ class ServiceThread(ShuttingDown, ABC):
             self._wake.clear()
             self._stop.clear()
             self._let_pause(self._stop)
-            # A daemon: a program that forgets to shut its store down ends nevertheless.
+            # A daemon: a program that does not shut down its store still ends.
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
 
@@ -85,14 +86,14 @@ class ServiceThread(ShuttingDown, ABC):
         self._guarded(self.finish)
 
     def shutdown_or_finish(self) -> None:
-        """Shut down; of a service that was never started only `finish` is called."""
+        """Shut down; if the service is not started, only call `finish`."""
         if self._thread is None:
             self._guarded(self.finish)
         else:
             self.shutdown()
 
     def pause(self, milliseconds: float, *, wakeable: bool = False) -> None:
-        """Rest within a run, unless it was called without the thread or the service is to stop."""
+        """Pause within a run, unless it runs without the thread or the service is stopping."""
         if self._pauses is not None:
             (self._wake if wakeable else self._pauses).wait(milliseconds / 1000)
 
@@ -115,7 +116,7 @@ class ServiceThread(ShuttingDown, ABC):
     def _guarded(self, work: Callable[[], bool | None]) -> bool:
         try:
             was_busy = bool(work())
-        except Exception as err:  # whatever it is, the service goes on
+        except Exception as err:  # the service goes on after any error
             repeated = self.is_failing and str(err) == str(self.last_error)
             level = logging.DEBUG if repeated else logging.ERROR
             logger.log(level, "%s failed and goes on: %s", self.name, err, exc_info=True)
@@ -126,7 +127,7 @@ class ServiceThread(ShuttingDown, ABC):
 
 
 class ServicesInTurn(ServiceThread):
-    """Runs several services one after the other in one thread, as RocketMQ's cleaners run."""
+    """Runs several services one after another in one thread, like RocketMQ's cleaners."""
 
     def __init__(
         self, services: Sequence[ServiceThread], interval_ms: int, *, first_delay_ms: int = 0
@@ -135,7 +136,7 @@ class ServicesInTurn(ServiceThread):
         self.services = tuple(services)
 
     def run_once(self) -> bool:
-        """Run each once; one that fails does not keep the others from running."""
+        """Run each once; a failure of one does not stop the others."""
         return any([service._guarded(service.run_once) for service in self.services])
 
     def _let_pause(self, stop: threading.Event | None) -> None:
@@ -144,12 +145,12 @@ class ServicesInTurn(ServiceThread):
 
 
 class RepeatedService(ServiceThread):
-    """Calls a function from time to time.
+    """Calls a function at an interval.
 
     Parameters
     ----------
     name
-        Of the service and its thread.
+        Name of the service and its thread.
     """
 
     def __init__(
@@ -164,12 +165,12 @@ class RepeatedService(ServiceThread):
         return self._name
 
     def run_once(self) -> bool:
-        """Do it once."""
+        """Call the function once."""
         return self._work()
 
 
 class OnePerStore:
-    """Knows which service of a kind runs for which store of this process."""
+    """Ensures that at most one service of a kind runs for each store of this process."""
 
     def __init__(self, work: str) -> None:
         self._work = work
@@ -180,12 +181,12 @@ class OnePerStore:
 
     @contextmanager
     def starting(self, store: object, root: str, service: ServiceThread) -> Iterator[None]:
-        """Start a service in the block, while no other one starts; it may be the one that runs.
+        """Let the block start a service while no other can start; it may be running already.
 
         Raises
         ------
         StoreLockedError
-            Another one runs: everything would be done twice.
+            Another service runs: everything would be done twice.
         """
         with self._lock:
             other = self._services.get(store, lambda: None)()

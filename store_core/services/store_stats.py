@@ -1,4 +1,4 @@
-"""Counts what a store does, and says it with RocketMQ's keys.
+"""Count puts and gets of a store, and report the numbers with RocketMQ's keys.
 
 Source: RocketMQ ``StoreStatsService`` (release 5.3.3).
 """
@@ -24,7 +24,7 @@ _PUT_TIME_TEXTS = (
     *("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]"),
     *("[500ms~1s]", "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]"),
 )
-# CrashPoints of 1 ms at first, then of about a tenth.
+# Steps of 1 ms at first, then of about a tenth.
 _LATENCY_LIMITS_MS = (
     *range(21),
     *range(25, 101, 5),
@@ -48,7 +48,7 @@ class _Sample(NamedTuple):
 
 
 class StoreStatsService(ServiceThread):
-    """Counters, and samples of them each second. Any thread may count."""
+    """Counters, sampled every second; safe for any thread."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         super().__init__(_SAMPLE_INTERVAL_MS)
@@ -63,11 +63,11 @@ class StoreStatsService(ServiceThread):
         self._samples: deque[_Sample] = deque(maxlen=_SAMPLES + 1)
 
     def record_put(self, messages: int, size_bytes: int, elapsed_ms: int) -> None:
-        """Count messages that were put by one call: their bytes, and how long it took."""
+        """Count the messages of one put, their bytes, and its duration."""
         with self._lock:
             self._puts += messages
             self._put_bytes += size_bytes
-            if elapsed_ms <= 0:  # as nearly always
+            if elapsed_ms <= 0:  # nearly always
                 self._instant_puts += 1
                 return
             self._max_put_ms = max(self._max_put_ms, elapsed_ms)
@@ -75,19 +75,19 @@ class StoreStatsService(ServiceThread):
             self._latencies[bisect_left(_LATENCY_LIMITS_MS, elapsed_ms)] += 1
 
     def record_replicated(self, messages: int, size_bytes: int) -> None:
-        """Count messages that came from the master, and their bytes; no call took any time."""
+        """Count messages from the master, and their bytes; there is no put to time."""
         with self._lock:
             self._puts += messages
             self._put_bytes += size_bytes
 
     @property
     def puts(self) -> int:
-        """Messages that were put."""
+        """Number of messages put."""
         return self._puts
 
     @property
     def transferred(self) -> int:
-        """Messages that gets returned."""
+        """Number of messages returned by gets."""
         return self._transferred
 
     def record_put_failure(self) -> None:
@@ -96,7 +96,7 @@ class StoreStatsService(ServiceThread):
             self._failed_puts += 1
 
     def record_get(self, messages: int, elapsed_ms: int) -> None:
-        """Count a get: how many messages it returned (0: it missed), and how long it took."""
+        """Count a get, the messages it returned (0 = a miss), and its duration."""
         with self._lock:
             if messages:
                 self._found += 1
@@ -106,7 +106,7 @@ class StoreStatsService(ServiceThread):
             self._max_get_ms = max(self._max_get_ms, elapsed_ms)
 
     def run_once(self) -> bool:
-        """Take a sample; once a minute log the throughput and begin the latencies anew."""
+        """Take a sample; once a minute log the throughput and reset the latencies."""
         now = self._clock()
         with self._lock:
             self._samples.append(self._sample(now))
@@ -116,9 +116,9 @@ class StoreStatsService(ServiceThread):
         return True
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the numbers as text; rates are those of the last 10, 60 and 600 s, per second.
+        """Return the numbers as text; rates are per second, over the last 10, 60 and 600 s.
 
-        A rate whose samples do not yet reach back so far is empty, as in RocketMQ.
+        A rate is empty until there are samples for its whole time span, as in RocketMQ.
         """
         with self._lock:
             self._sort_instant_puts()
@@ -143,7 +143,7 @@ class StoreStatsService(ServiceThread):
             }
 
     def _sort_instant_puts(self) -> None:
-        """Count them where they belong; a put that takes less than 1 ms has no time for that."""
+        """Add instant puts to the distributions; `record_put` saves that time for each of them."""
         self._put_times[0] += self._instant_puts
         self._latencies[0] += self._instant_puts
         self._instant_puts = 0
@@ -166,7 +166,7 @@ class StoreStatsService(ServiceThread):
         return " ".join(f"{text}:{count}" for text, count in pairs)
 
     def _latency(self, share: float) -> float:
-        """Return the ms that this share of puts stayed below, to a tenth or so."""
+        """Return the time in ms within which this share of puts completed, to about a tenth."""
         wanted, seen = sum(self._latencies) * share, 0
         for limit, count in zip(_LATENCY_LIMITS_MS, self._latencies):
             seen += count

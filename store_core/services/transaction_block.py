@@ -1,7 +1,7 @@
 """A transaction as a ``with`` block: commit at its end, roll back on an exception.
 
-Source: RocketMQ ``DefaultMQProducerImpl.sendMessageInTransaction`` (release 5.3.3), for what a
-producer sets; ``EndTransactionProcessor`` for the order of commit and op message.
+Source: RocketMQ ``DefaultMQProducerImpl.sendMessageInTransaction`` (release 5.3.3) for the
+properties that a producer sets; ``EndTransactionProcessor`` for the order of commit and op message.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionEnds(Protocol):
-    """Who writes the records of the transactions of blocks."""
+    """Writes the records of blocks' transactions."""
 
     def open_block(self, message: Message) -> Message:
-        """Put the half message; return it as it is stored, with its place."""
+        """Put the half message; return it as stored, with its offsets."""
 
     def end_block(self, half: Message, state: TransactionState) -> PutMessageResult | None:
-        """End it; return the result of the commit."""
+        """End the transaction; return the result of the commit, None after a rollback."""
 
 
 class PlainTransactions:
-    """Ends the transactions of a store that has no service for them: an op message for each.
+    """Ends the transactions of a store without a transaction service: one op message for each.
 
     Parameters
     ----------
     putter
-        Returns the putter of the store, which may be opened again meanwhile.
+        Returns the store's putter, which changes if the store is reopened.
     clock
         Returns ms since the epoch.
     """
@@ -78,7 +78,8 @@ class PlainTransactions:
         (body,), _ = op_bodies([half.queue_offset], 1, release)
         done = putter.put_message(op_message(body, 0, self._clock(), release), is_raw=True)
         if not done.is_appended:
-            # A service finds the commit and writes it; of a rollback the producer is asked.
+            # A service finds a commit and writes its op message; a rollback it checks with the
+            # producer.
             logger.warning(
                 "no op message for the half message at %d: %s", half.queue_offset, done.reason
             )
@@ -86,7 +87,7 @@ class PlainTransactions:
 
 
 class TransactionBlock:
-    """One transaction; a context manager that is entered once."""
+    """One transaction; a context manager that can be entered only once."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class TransactionBlock:
         except StoreError as err:
             if kind is None:
                 raise
-            # The block's own error says more; the transaction stays open.
+            # The block's own error matters more; the transaction stays open.
             logger.warning("%s is not rolled back and stays open: %s", self.transaction_id, err)
         finally:
             self._open_keys.discard(transaction_key(self.half) or "")
@@ -151,10 +152,10 @@ def producer_message(message: Message, producer_group: str, unique_key: str) -> 
 def put_half(
     putter: MessagePutter, message: Message, now_ms: int
 ) -> tuple[Message | None, PutMessageResult]:
-    """Put the half message of a message; return it as it is stored, with its place, if it is."""
+    """Put the half message of a message; return it as stored, with its offsets; None on refusal."""
     refusal = topic_facts(message.topic, putter.config).refusal
     refusal = refusal or message_refusal(message.body, message.queue_id)
-    if refusal is not None:  # as its commit would be, when what belongs to it is done
+    if refusal is not None:  # as its commit would be, when the caller's work is done
         return None, PutMessageResult(refusal.status, None, refusal.reason)
     half = half_message(message, putter.config.transaction_op_format)
     half.born_timestamp = half.born_timestamp or now_ms
@@ -173,7 +174,7 @@ def opened_half(half: Message | None, result: PutMessageResult) -> Message:
     Raises
     ------
     TransactionError
-        It was refused.
+        The half message was refused.
     """
     if half is None:
         raise TransactionError(
@@ -183,12 +184,12 @@ def opened_half(half: Message | None, result: PutMessageResult) -> Message:
 
 
 def put_commit(putter: MessagePutter, half: Message) -> PutMessageResult:
-    """Put the message that consumers get; one with a delay level goes there.
+    """Put the message that consumers get; a delayed one goes to the topic for delayed messages.
 
     Raises
     ------
     TransactionError
-        The half message does not say where it is to go.
+        The half message lacks its topic or queue id.
     """
     try:
         commit = commit_message(half)
@@ -202,7 +203,7 @@ def put_commit(putter: MessagePutter, half: Message) -> PutMessageResult:
 
 
 def not_ended(half: Message, result: PutMessageResult) -> TransactionError:
-    """Return the error of a commit that was refused."""
+    """Return the error for a refused commit."""
     return TransactionError(
         f"not committed, the half message at queue offset {half.queue_offset} stays open: "
         f"{result.status.name}, {result.reason}"
