@@ -1,4 +1,4 @@
-"""Ends many transactions at once, in columns; equal to one by one, as a property test holds."""
+"""End many transactions in one call, in columns; a property test proves it equal to one by one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class BulkEnder:
         Parameters
         ----------
         queue_offsets
-            Ascending and distinct; neither ended nor superseded. At some there may be nothing.
+            Ascending and distinct; neither ended nor superseded. Offsets without a message are
+            skipped.
         """
         if len(queue_offsets) == 0:
             return
@@ -74,7 +75,7 @@ class BulkEnder:
             self._commit_delayed(columns, row)
 
     def _append(self, columns: MessageColumns, rows: npt.NDArray[np.intp]) -> None:
-        """Append the commits of rows; those that are refused are left out, and noted."""
+        """Append the commits of rows; note refused ones and leave them out."""
         batch, most = commit_batch(columns), len(rows)
         while len(rows):
             taken = rows[:most]

@@ -1,8 +1,8 @@
-"""One check of the half messages that are open.
+"""One check of the open half messages.
 
-Source: RocketMQ ``TransactionalMessageServiceImpl.check`` (release 5.3.3). That one reads op
-messages 32 at a time, as far as it needs them; here all are read first, so that a message is never
-asked for whose op message is there.
+Source: RocketMQ ``TransactionalMessageServiceImpl.check`` (release 5.3.3). RocketMQ reads op
+messages 32 at a time, as needed; here all are read first, so that no half message that has an op
+message is checked.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class TransactionChecker:
         self._ask, self._on_discard = ask, on_discard
 
     def run(self) -> CheckResult:
-        """Check all that are due, and move the offsets; the log is on the disk before they are.
+        """Check the half messages that are due, force the log to the disk, then move the offsets.
 
         Raises
         ------
         TransactionError
-            A copy was refused: the check stops there, and begins there the next time.
+            A copy was refused: the check stops there, and the next one begins there.
         StoreWriteError
             The log cannot be forced to the disk; the offsets stay.
         """
@@ -92,7 +92,7 @@ class TransactionChecker:
         return result
 
     def _step(self, place: HalfPlace, start: int, result: CheckResult) -> bool:
-        """Do what is to be done for one; False: for it and all that follow it is too early."""
+        """Check one half message; False if it is too early for this one and all that follow."""
         asked = None
         with self._table.lock:
             if self._table.is_done(place.queue_offset):
@@ -137,7 +137,7 @@ class TransactionChecker:
         return message
 
     def _move(self, ops: Ops, done_to: int, result: CheckResult) -> None:
-        """Move the offsets; copies that stand for what lies before are on the disk by then."""
+        """Move the offsets, after the copies of half messages before them are on the disk."""
         table = self._table
         if done_to > table.half_offset:
             self._store.flush()
@@ -147,16 +147,16 @@ class TransactionChecker:
 
 
 def _done_ops(ops: Ops, op_offset: int, half_offset: int) -> int:
-    """Return the op offset: after the op messages all of whose half messages are done."""
-    # Op messages 5, 6, 7 that name [1, 9], [2], [3] are of rows 0 0 1 2: with half offset 4, row 0
-    # has one left. It stays at 5; with half offset 10 it goes to 8.
+    """Return the op offset, after the leading op messages whose half messages are all done."""
+    # Op messages 5, 6, 7 that name [1, 9], [2], [3] have rows 0 0 1 2. With half offset 4, row 0
+    # has one left, and the offset stays at 5; with half offset 10 it moves to 8.
     left = np.bincount(ops.row, ops.named >= half_offset, len(ops.queue_offset)) > 0
     first = int(np.argmax(left)) if left.any() else len(left)
     return int(ops.queue_offset[first - 1]) + 1 if first else op_offset
 
 
 def _as_sent(half: Message) -> Message:
-    """Return a half message as its producer is shown it: with its own topic and queue."""
+    """Return a half message in the form for its producer: with its own topic and queue."""
     half.properties = string_to_properties(half.properties_raw or b"")
     facts = half_facts(half.properties)
     half.topic, half.queue_id = facts.topic or "", facts.queue_id or 0
@@ -170,17 +170,17 @@ class Decision(Enum):
     """What a check does with a half message."""
 
     DISCARD = "discard"
-    """Copy it to the topic of those that were checked too often, or are too old."""
+    """Copy it to the topic for messages that were checked too often or are too old."""
     STOP = "stop"
-    """It and all that follow are too young."""
+    """Stop: it and all that follow are too young."""
     IMMUNE = "immune"
-    """Put a copy that is not to be asked for yet."""
+    """Put a copy, and do not ask the producer yet."""
     ASK = "ask"
-    """Put a copy with the counter one higher, and ask the producer."""
+    """Put a copy with a check count one higher, and ask the producer."""
 
 
 def decide(half: Message, start_ms: int, now_ms: int, config: MessageStoreConfig) -> Decision:
-    """Return what a check does with an open half message."""
+    """Decide what a check does with an open half message."""
     facts = half_facts(half.properties)
     age_ms = now_ms - half.born_timestamp
     checks = checks_so_far(half, facts, config)
@@ -196,17 +196,17 @@ def decide(half: Message, start_ms: int, now_ms: int, config: MessageStoreConfig
             return Decision.IMMUNE
     elif 0 <= age_ms < immunity_ms:
         return Decision.STOP
-    # RocketMQ asks as soon as all op messages are read, if it is older than its immunity, or born
-    # in the future; else it waits and looks again.
+    # Once all op messages are read, RocketMQ asks if the half message is older than its immunity or
+    # born in the future; otherwise it waits and tries again.
     return Decision.ASK if age_ms > immunity_ms or age_ms <= -1 else Decision.STOP
 
 
 def checks_so_far(half: Message, facts: HalfFacts, config: MessageStoreConfig) -> int | None:
-    """Return how often the producer was asked; None: never.
+    """Return how often the producer was asked; None if never.
 
-    RocketMQ counts the copies that it makes of an immune half message, too, and throws the message
-    away as checked too often before anybody was asked. A copy that was stored while it was immune
-    has been asked for by nobody.
+    RocketMQ also counts the copies that it puts of an immune half message, and discards the message
+    as checked too often before it asked the producer. A copy that was stored while the message was
+    immune proves that its producer was not asked.
     """
     age_then_ms = half.store_timestamp - half.born_timestamp
     if facts.immunity_s is not None and age_then_ms < _immunity_ms(facts, config):
@@ -215,9 +215,9 @@ def checks_so_far(half: Message, facts: HalfFacts, config: MessageStoreConfig) -
 
 
 def is_too_late(half: Message, now_ms: int, config: MessageStoreConfig) -> bool:
-    """Say whether an answer that nobody asked for comes after the time that the producer set.
+    """Return whether an answer without a check comes after the time that the producer set.
 
-    Such a half message is ended by a check alone.
+    Then only a check can end the half message.
     """
     facts = half_facts(half.properties)
     if facts.immunity_s is None:

@@ -11,34 +11,34 @@ if TYPE_CHECKING:
 
 
 class EndStatus(Enum):
-    """What became of an answer."""
+    """Outcome of an answer."""
 
     ENDED = "ended"
-    """Committed or rolled back, as it said."""
+    """The transaction was committed or rolled back."""
     IGNORED = "ignored"
-    """It was `TransactionState.UNKNOW`."""
+    """The answer was `TransactionState.UNKNOW`."""
     ALREADY_ENDED = "already ended"
-    """An answer came before; this one changed nothing."""
+    """The transaction was answered, or given up by checks, before; nothing changed."""
     ILLEGAL_OPERATION = "illegal operation"
-    """Nobody asked, and the time that the producer set is over: a check will ask."""
+    """It answers no check, and the time that the producer set is over: a check will ask."""
     NOT_FOUND = "not found"
-    """There is no such half message, or it is not that of this producer group."""
+    """The half message does not exist or belongs to another producer group."""
     PUT_FAILED = "put failed"
     """The commit was refused; the transaction stays open."""
 
 
 @dataclass(frozen=True)
 class EndTransactionResult:
-    """Answer of ``end_transaction``.
+    """Result of ``end_transaction``.
 
     Attributes
     ----------
     status
-        What became of the answer.
+        Outcome of the answer.
     put_result
-        Of the message that consumers get; None without a commit.
+        Result of putting the message that consumers get; None without a commit.
     reason
-        Why it did not end; empty where it did.
+        Why the transaction did not end; empty if it did, and for IGNORED.
     """
 
     status: EndStatus
@@ -48,7 +48,7 @@ class EndTransactionResult:
 
 @dataclass(frozen=True)
 class BulkEnd:
-    """Answer of ``end_transactions``.
+    """Result of ``end_transactions``.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class BulkEnd:
 
 @dataclass
 class CheckResult:
-    """What one check did."""
+    """Result of one check."""
 
     asked: int = 0
     immune: int = 0

@@ -1,4 +1,4 @@
-"""What a running service knows of the half messages from its offset on."""
+"""A running service's state of the half messages from its offset on, and its op messages."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _POWERS_OF_TEN = 10 ** np.arange(1, 19, dtype=np.int64)
 
 
 class HalfTable:
-    """Which queue offsets are done, and the newest copy of transactions that have several.
+    """Records which queue offsets are done, and the newest copy of each transaction.
 
-    Not locked: who changes it, or decides by it, holds ``lock`` meanwhile.
+    Methods do not lock: a caller that changes it, or decides by it, holds ``lock`` meanwhile.
     """
 
     def __init__(self) -> None:
@@ -39,28 +39,28 @@ class HalfTable:
         self._newer: dict[HalfPlace, HalfPlace] = {}
 
     def fill(self, halves: OpenHalves, half_offset: int, op_offset: int) -> None:
-        """Begin with what the store holds."""
+        """Start with the state that was read from the store."""
         self.half_offset, self.op_offset = half_offset, op_offset
         self._ended = {*halves.ended.tolist(), *halves.without_op.tolist()}
         self._superseded = set(halves.superseded.tolist())
         self._newer = dict(halves.newer)
 
     def newest(self, place: HalfPlace) -> HalfPlace:
-        """Return the newest copy of the half message of which one lies here; it may be this one."""
+        """Return the newest copy of the half message that has a copy at ``place``."""
         while place in self._newer:
             place = self._newer[place]
         return place
 
     def is_ended(self, queue_offset: int) -> bool:
-        """Say whether a copy was answered, and is not passed yet."""
+        """Return whether a copy was answered and `advance` has not forgotten it."""
         return queue_offset in self._ended
 
     def is_done(self, queue_offset: int) -> bool:
-        """Say whether nothing is to be done for a copy: answered, or a newer one follows."""
+        """Return whether a copy needs no check: it was answered, superseded or given up."""
         return queue_offset in self._ended or queue_offset in self._superseded
 
     def not_done(self, queue_offsets: Int64s) -> npt.NDArray[np.bool_]:
-        """Return the same of many, turned round."""
+        """Return which copies are not done and not before ``half_offset``."""
         done = np.fromiter((*self._ended, *self._superseded), np.int64)
         found: npt.NDArray[np.bool_] = ~np.isin(queue_offsets, done)
         return found & (queue_offsets >= self.half_offset)
@@ -79,16 +79,16 @@ class HalfTable:
         self._superseded.add(queue_offset)
 
     def advance(self, half_offset: int, op_offset: int, named: Int64s) -> None:
-        """Forget what lies before the offsets; another check may have gone further already.
+        """Move the offsets and forget copies before them; another check may have moved further.
 
-        What was answered stays until its op message can be read: ``named`` are those that could.
+        An answered copy stays until its op message can be read; ``named`` has those whose could.
         """
         half_offset = max(half_offset, self.half_offset)
         self.half_offset, self.op_offset = half_offset, max(op_offset, self.op_offset)
         read = set(named[named < half_offset].tolist())
         self._ended -= read
         self._superseded = {offset for offset in self._superseded if offset >= half_offset}
-        # Straight to the newest: copies between them are forgotten, answers for old ones come.
+        # Link directly to the newest: copies in between are forgotten, old ones may get answers.
         newest = {place: self.newest(place) for place in self._newer}
         self._newer = {
             place: after
@@ -100,10 +100,11 @@ class HalfTable:
 # Source: RocketMQ ``TransactionalMessageServiceImpl.deletePrepareMessage``, ``batchSendOpMessage``,
 # ``MessageQueueOpContext`` (release 5.3.3).
 class OpBuffer:
-    """Collects queue offsets and writes them as op messages; for any number of threads.
+    """Collects queue offsets and writes them as op messages; safe for any thread.
 
-    RocketMQ takes offsets out before it puts their message, and forgets them when that fails: their
-    messages are checked, and perhaps committed, again. Here they stay until they are in the log.
+    RocketMQ removes offsets before it puts their op message, and forgets them if that fails: their
+    half messages are checked, and perhaps committed, again. Here they stay until they are in the
+    log.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ class OpBuffer:
         return len(self._waiting)
 
     def add(self, queue_offsets: npt.ArrayLike) -> None:
-        """Take half messages that were answered."""
+        """Add the queue offsets of answered half messages."""
         added = np.asarray(queue_offsets, np.int64)
         if not len(added):
             return
@@ -142,14 +143,14 @@ class OpBuffer:
             self._on_full()
 
     def write(self, *, everything: bool = False) -> int:
-        """Write what is due, or all; return how many offsets got their op message.
+        """Write the op messages that are due, or all; return how many offsets were written.
 
-        What cannot be put stays for the next call.
+        Offsets whose op message cannot be put stay for the next call.
         """
         with self._writing:
             with self._lock:
                 waited_ms = self._clock() - self._oldest_ms
-                # A clock that was set back must not keep them waiting.
+                # A clock that was set back must not delay them.
                 is_due = everything or not 0 <= waited_ms < self._interval_ms
                 offsets = self._waiting
                 if not len(offsets) or not (is_due or self._is_full()):
@@ -165,7 +166,7 @@ class OpBuffer:
             return done
 
     def _is_full(self) -> bool:
-        """Say whether a whole op message waits; release 4 lets none wait."""
+        """Return whether a full op message waits; in release 4's format, offsets never wait."""
         return self._characters >= self._max_size or self._waits_for_none
 
     def _put(self, bodies: list[bytes]) -> int:
@@ -179,7 +180,7 @@ class OpBuffer:
 
 
 def _characters(queue_offsets: npt.NDArray[np.int64]) -> int:
-    """Return the characters of numbers, each with a comma after it."""
-    # 7, 42 and 1000 lie after 0, 1 and 3 of the powers 10, 100, 1000, …: 2 + 3 + 5 characters.
+    """Return the number of characters of the numbers, each with a comma after it."""
+    # 7, 42 and 1000 are after 0, 1 and 3 of the powers 10, 100, 1000, …: 2 + 3 + 5 characters.
     above = np.searchsorted(_POWERS_OF_TEN, queue_offsets, side="right")
     return int(above.sum()) + 2 * len(queue_offsets)

@@ -1,7 +1,7 @@
-"""Which half messages of a store are open: read from queues and log, in columns.
+"""Find the open half messages of a store in queues and log, in columns.
 
-A transaction is all copies of one half message. It is ended by an op message that names any of
-them, or by a commit record that does (property-less field PREPARED TRANSACTION OFFSET): RocketMQ
+A transaction is all copies of one half message. An op message that names any of them ends it, and
+so does a commit record that refers to one (header field PREPARED TRANSACTION OFFSET): RocketMQ
 writes the commit first, so after a crash the op message may be missing.
 """
 
@@ -55,11 +55,11 @@ _CHANGED = frozenset(
         TRANSACTION_PREPARED,
     )
 )
-"""Properties that a commit with a delay level may lack, or have with another value."""
+"""Properties that a delayed commit may lack, or have with another value."""
 
 
 class HalfPlace(NamedTuple):
-    """Where a copy of a half message lies."""
+    """The offsets of a copy of a half message, in the half queue and in the log."""
 
     queue_offset: int
     commit_log_offset: int
@@ -72,7 +72,7 @@ class OpenHalves:
     Attributes
     ----------
     open_queue_offset, open_commit_log_offset
-        The newest copies of transactions that nobody has ended; ascending.
+        The newest copies of open transactions; ascending.
     newer
         Older copy -> newest copy, of open transactions that have several.
     """
@@ -97,7 +97,7 @@ class _Halves(NamedTuple):
     queue_offset: Int64s
     commit_log_offset: Int64s
     key: Any
-    """A ``pa.StringArray``; None: there is no row, as in most stores, and nobody needs Arrow."""
+    """A ``pa.StringArray``; None without rows, as in most stores, which then do not need Arrow."""
     is_copy: Bools
 
     def take(self, rows: Int64s) -> _Halves:
@@ -108,7 +108,7 @@ class _Halves(NamedTuple):
 
 
 def read_ops(store: StoreQueries, start: int) -> Ops:
-    """Return the op messages from a queue offset on; those without tag ``d`` name nothing."""
+    """Return the op messages from a queue offset on; those without tag ``d`` name no offsets."""
     offsets, rows, named, before = [_NONE], [_NONE], [_NONE], 0
     for columns in store.queue_columns(OP_TOPIC, _QUEUE_ID, start, _ANY):
         tagged = pc.fill_null(pc.equal(columns.column("tags"), REMOVE_TAG), False)
@@ -122,7 +122,7 @@ def read_ops(store: StoreQueries, start: int) -> Ops:
 
 
 def read_places(store: StoreQueries, start: int) -> tuple[Int64s, Int64s]:
-    """Return queue offset and place of each readable half message from a queue offset on."""
+    """Return queue and log offsets of the readable half messages from a queue offset on."""
     offsets, places = [_NONE], [_NONE]
     for columns in store.queue_columns(HALF_TOPIC, _QUEUE_ID, start, _ANY):
         offsets.append(columns.frames.column("queue_offset"))
@@ -131,11 +131,10 @@ def read_places(store: StoreQueries, start: int) -> tuple[Int64s, Int64s]:
 
 
 def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> OpenHalves:
-    """Return which half messages are open.
+    """Find the open half messages.
 
-    Reads the half queue from ``half_start`` and the op queue from ``op_start`` on; if there are
-    copies among the open ones, both from their begin; and the headers of the log from the oldest
-    open copy on.
+    Reads the half queue from ``half_start`` and the op queue from ``op_start`` on, or both from
+    their start if there are copies among the open ones; and the log from the oldest open copy on.
     """
     halves, named = _read_halves(store, half_start), read_ops(store, op_start).named
     is_named = np.isin(halves.queue_offset, named)
@@ -172,7 +171,7 @@ def find_open_halves(store: StoreQueries, half_start: int, op_start: int) -> Ope
 
 
 def ended_copies(store: StoreQueries, half: HalfPlace, key: str) -> bool:
-    """Say whether an op message or a commit names a copy of a half message, from this one on."""
+    """Return whether an op message or a commit names this or a later copy of a half message."""
     halves = _read_halves(store, half.queue_offset)
     if halves.key is None:
         return False
@@ -202,7 +201,7 @@ def _read_halves(store: StoreQueries, start: int) -> _Halves:
 
 
 def _with_older(store: StoreQueries, halves: _Halves, keys: Any, stop: int) -> _Halves:
-    """Return the half messages after the copies before ``stop`` that have one of the keys."""
+    """Return the half messages, preceded by those before ``stop`` that have one of the keys."""
     older = _read_halves(store, 0)
     same = pc.is_in(older.key, value_set=keys.drop_null()).to_numpy(zero_copy_only=False)
     older = older.take(np.flatnonzero(same & (older.queue_offset < stop)))
@@ -215,14 +214,14 @@ def _with_older(store: StoreQueries, halves: _Halves, keys: Any, stop: int) -> _
 
 
 def _codes(keys: Any, is_copy: Bools) -> Int64s:
-    """Return a number for each transaction: a half message and the copies of it that follow.
+    """Return a number per transaction: a half message and its later copies have the same number.
 
-    Rows without a key are alone. So are those of a key that two half messages have, neither of
-    them a copy: a producer gave it twice in one millisecond, and whose copies there are nobody
-    knows. Each may be asked for, as by a broker; none is forgotten.
+    Each row without a key gets its own number. So does each row of a key that two half messages
+    have, neither of them a copy: a producer assigned it twice in one millisecond, and it is unknown
+    whose copies the others are. Each may be checked, as by a broker; none is forgotten.
     """
     # [a, null, a, b, null] gives indices [0, -1, 0, 1, -1] and, as rows 1 and 4 are alone, codes
-    # [0, 2, 0, 1, 3]. If row 2 is no copy, rows 0 and 2 are alone as well.
+    # [0, 2, 0, 1, 3]. If row 2 is not a copy, rows 0 and 2 are alone as well.
     encoded = keys.dictionary_encode()
     code: Int64s = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
     originals = np.bincount(code[~is_copy] + 1, minlength=len(encoded.dictionary) + 1)
@@ -244,11 +243,12 @@ def _places(halves: _Halves, rows: Int64s) -> list[HalfPlace]:
 
 
 def committed_places(store: StoreQueries, places: Int64s) -> Int64s:
-    """Return the places of those half messages that a commit names; the log is read from them on.
+    """Return the places of half messages that a commit refers to; reads the log from the first on.
 
-    A commit has the properties of its half message. What lacks some is none: a delivery of a delay
-    level or a retry, which have a commit's flag and name place 0; or a commit that a loss of power
-    tore, as no CRC covers its properties. Its half message is asked for again, and not lost.
+    A commit has the properties of its half message. A record that lacks some is not a commit: it is
+    a delivery of a delayed message or a retry, which have a commit's flag and refer to place 0; or
+    it is a commit torn by a power failure, as no CRC covers properties. Then its half message is
+    checked again, not lost.
     """
     if len(places) == 0:
         return np.empty(0, np.int64)
@@ -267,9 +267,9 @@ def committed_places(store: StoreQueries, places: Int64s) -> Int64s:
 
 
 class _EndedHalves:
-    """Property strings of half messages, as a scan of the log comes to them.
+    """Property strings of half messages, collected during a scan of the log.
 
-    A half message lies before its commit, so it is known when that is met.
+    A half message precedes its commit, so it is known when the scan reaches the commit.
     """
 
     def __init__(self, places: Int64s) -> None:
@@ -278,20 +278,20 @@ class _EndedHalves:
         self._strings: list[Any] = []
 
     def collect(self, columns: Any) -> None:
-        """Keep the strings of the half messages among some records; records come in log order."""
+        """Store the strings of the half messages among some records, which come in log order."""
         rows = np.flatnonzero(np.isin(columns.frames.column("commit_log_offset"), self._wanted))
         if len(rows):
             found = columns.of_rows(rows)
             self._places.append(found.frames.column("commit_log_offset").astype(np.int64))
-            # A copy: columns hold until the next ones are asked for.
+            # A copy: columns are valid only until the next ones are requested.
             self._strings.append(
                 found.column("properties_raw").take(pa.array(np.arange(len(rows))))
             )
 
     def are_whole(self, places: Int64s, strings: Any) -> Bools:
-        """Return which commits, by place of their half message, have its properties.
+        """Return which commits have the properties of their half message, given by its place.
 
-        All of them where the half message cannot be read: it cannot be committed again either.
+        A commit whose half message cannot be read counts: it cannot be committed again either.
         """
         if not self._places:
             return np.ones(len(places), np.bool_)
@@ -300,7 +300,7 @@ class _EndedHalves:
         expected = pa.concat_arrays(self._strings).take(pa.array(at))
         whole: Bools = pc.equal(expected, strings).to_numpy(zero_copy_only=False)
         whole |= known[at] != places
-        # As a rule none is left: a commit's string is its half message's.
+        # Usually none is left: a commit's string equals that of its half message.
         for row in np.flatnonzero(~whole).tolist():
             whole[row] = _has_all(strings[row].as_py(), expected[row].as_py())
         return whole

@@ -1,4 +1,4 @@
-"""How many half messages of each topic are open: ``config/transactionMetrics``.
+"""Count the open half messages of each topic: ``config/transactionMetrics``.
 
 Source: RocketMQ ``TransactionMetrics`` (release 5.3.3; 4.x has no such file).
 """
@@ -39,7 +39,7 @@ class _Metric:
 
 
 class TransactionMetrics:
-    """Counts by topic, and their file; for any number of threads."""
+    """Counts by topic, and their file; safe for any thread."""
 
     def __init__(self, root: str) -> None:
         self._path = Path(root, CONFIG_DIR, TRANSACTION_METRICS)
@@ -49,7 +49,7 @@ class TransactionMetrics:
         self._is_changed = False
 
     def load(self) -> None:
-        """Read the file, or its ``.bak``; what cannot be read counts as nothing, as in a broker."""
+        """Read the file, or its ``.bak``; a file that cannot be read is ignored, as in a broker."""
         for path in (self._path, self._path.with_name(self._path.name + ".bak")):
             try:
                 self._take(decode_lenient_json(read_file(str(path))))
@@ -61,7 +61,7 @@ class TransactionMetrics:
             return
 
     def add(self, changes: Mapping[str, int], now_ms: int) -> None:
-        """Add to the counts of topics; each message is one change of the file's version."""
+        """Add to the counts of topics; the file's version counts each message as a change."""
         with self._lock:
             for topic, change in changes.items():
                 metric = self._metrics.setdefault(topic, _Metric())
@@ -71,17 +71,17 @@ class TransactionMetrics:
                 self._is_changed = True
 
     def counts(self) -> dict[str, int]:
-        """Return the open half messages by topic."""
+        """Return the number of open half messages by topic."""
         with self._lock:
             return {topic: metric.count for topic, metric in self._metrics.items()}
 
     def persist(self, replace: Replace) -> bool:
-        """Write the file if a count changed since; return whether it did.
+        """Write the file if a count has changed; return whether it was written.
 
         Raises
         ------
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         """
         with self._lock:
             if not self._is_changed:

@@ -1,4 +1,4 @@
-"""Opens, ends and checks the transactions of a store.
+"""Open, end and check the transactions of a store.
 
 Source: RocketMQ ``TransactionalMessageServiceImpl``, ``TransactionalMessageBridge``,
 ``EndTransactionProcessor``, ``TransactionalMessageCheckService``, ``TransactionalOpBatchService``,
@@ -50,30 +50,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _QUEUE_ID = 0
-_TICKS = 4  # looks at waiting op messages in the time that they may wait
+_TICKS = 4  # checks of waiting op messages per interval that they may wait
 _COMMIT, _UNKNOWN = TransactionState.COMMIT_MESSAGE, TransactionState.UNKNOW
 
 
 class HalfMessagePlace(Protocol):
-    """Names a copy of a half message: a `Message` that a check gave, or a put's result."""
+    """Place of a copy of a half message: a `Message` from a check, or a put's result."""
 
     @property
     def queue_offset(self) -> int:
-        """In the half queue."""
+        """Queue offset in the half queue."""
 
     @property
     def commit_log_offset(self) -> int:
-        """Where its record starts."""
+        """Start of the record."""
 
 
 class GroupOffsets(Protocol):
-    """Keeps where groups are in queues, as a broker does for all of them."""
+    """Stores the offsets of groups, as a broker does for all of them."""
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """Return the next queue offset; -1: nothing is noted."""
+        """Return the next queue offset; -1 if none is stored."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note the next queue offset."""
+        """Store the next queue offset."""
 
 
 Asked = Callable[["Message"], TransactionState]
@@ -81,34 +81,34 @@ Asked = Callable[["Message"], TransactionState]
 
 
 class TransactionalMessageService(ShuttingDown):
-    """Transactions of an open store, as a broker has them; for any number of threads.
+    """Transactions of an open store, as in a broker; safe for any thread.
 
-    ``load`` it on a store that is started (``start`` does so too), then prepare, end and check;
-    shut it down when no block is open, and before the store. As a context manager it is started and
-    shut down. A half message that was committed before a crash is not committed again: `load` looks
-    for the commits of open ones in the log.
+    ``load`` it on a started store (``start`` does so too), then prepare, end and check; shut it
+    down before the store, when no block is open. As a context manager it starts and shuts down
+    itself. A half message that was committed before a crash is not committed again: `load` searches
+    the log for the commits of open ones.
 
     Parameters
     ----------
     store
         The store; blocks of ``store.transaction(…)`` go through this service from `load` on.
     ask
-        Called for each half message that is to be checked, with topic, queue and properties that it
-        is for and the place of its newest copy; returns a `TransactionState`. UNKNOW: it is asked
-        again, or the answer comes later, by `end_transaction` with that message. Without it all are
-        unknown. It is called without locks, from the thread that checks.
+        Called for each half message to check, with the topic, queue and properties of the message
+        that it opens and the place of its newest copy; returns a `TransactionState`. After UNKNOW
+        it is called again, unless `end_transaction` answers for that message first. If None, all
+        states are unknown. Called without locks, in the thread that checks.
     offsets
-        Who keeps the offsets of the half and op queues; None: this service does, in
+        Stores the offsets of the half and op queues; if None, this service does, in
         ``config/consumerOffset.json``.
     discarded
-        Called after each half message that was set aside in ``TRANS_CHECK_MAX_TIME_TOPIC``.
+        Called after each half message that was copied to ``TRANS_CHECK_MAX_TIME_TOPIC``.
 
     Attributes
     ----------
     metrics
-        Open half messages by topic.
+        Number of open half messages by topic.
     check_service, op_batch_service, metrics_flush_service
-        Services with ``run_once``, which `start` gives threads.
+        Services with ``run_once``; `start` runs them in threads.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class TransactionalMessageService(ShuttingDown):
         self._loaded_for: OpenStore | None = None
 
     def load(self) -> None:
-        """Read what is open, and write the op messages that a crash left out.
+        """Read the open transactions, and write the op messages that are missing after a crash.
 
-        Once for each time that the store is opened; by itself, where it was opened anew since.
+        Call it once per opening of the store; after a reopening, other methods call it.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class TransactionalMessageService(ShuttingDown):
         try:
             self._persist_offsets()
             self._persist_metrics()
-        except StoreClosedError as err:  # its files belong to whoever opens it next
+        except StoreClosedError as err:  # its files belong to the next opener
             logger.warning("transactions are stopped after their store, nothing is noted: %s", err)
 
     def prepare_message(self, message: Message) -> PutMessageResult:
@@ -205,13 +205,13 @@ class TransactionalMessageService(ShuttingDown):
         Parameters
         ----------
         message
-            As a producer sends it: with ``TRAN_MSG``, ``PGROUP``, ``UNIQ_KEY``. Without a UNIQ_KEY
-            it gets one, as from a broker (``SendMessageProcessor.sendMessage``).
+            The message as sent by a producer: with ``TRAN_MSG``, ``PGROUP``, ``UNIQ_KEY``. Without
+            a UNIQ_KEY it gets one, as in a broker (``SendMessageProcessor.sendMessage``).
 
         Returns
         -------
         result
-            Its place in the half queue, which `end_transaction` takes.
+            Result of the put, with the half message's place for `end_transaction`.
         """
         self._require_loaded()
         half, result = put_half(self._store.putter, self._with_key(message), self._store.clock())
@@ -227,7 +227,7 @@ class TransactionalMessageService(ShuttingDown):
         from_check: bool = False,
         producer_group: str | None = None,
     ) -> EndTransactionResult:
-        """Commit or roll back; a transaction is ended once, however many answers come.
+        """Commit or roll back a transaction; only the first answer ends it.
 
         Parameters
         ----------
@@ -236,10 +236,10 @@ class TransactionalMessageService(ShuttingDown):
         state
             The answer; UNKNOW changes nothing.
         from_check
-            It was asked for. Else, it is too late where the producer set a time
-            (``CHECK_IMMUNITY_TIME_IN_SECONDS``) and that is over.
+            Whether this answers a check. Any other answer is too late after the time that the
+            producer set (``CHECK_IMMUNITY_TIME_IN_SECONDS``), if it did.
         producer_group
-            Of whom answers; must be that of the message. None: not looked at.
+            Group of the answering producer, which must be that of the message; not checked if None.
         """
         self._require_loaded()
         if state is _UNKNOWN:
@@ -261,12 +261,12 @@ class TransactionalMessageService(ShuttingDown):
     def end_transactions(
         self, half_queue_offsets: npt.ArrayLike, state: TransactionState
     ) -> BulkEnd:
-        """End many at once, in columns.
+        """End many transactions in one call, in columns.
 
         Parameters
         ----------
         half_queue_offsets
-            Queue offsets of open half messages; the newest copies (see `open_queue_offsets`).
+            Queue offsets of open half messages: of their newest copies (see `open_queue_offsets`).
         state
             COMMIT_MESSAGE or ROLLBACK_MESSAGE.
 
@@ -291,19 +291,19 @@ class TransactionalMessageService(ShuttingDown):
         return BulkEnd(ender.ended, wanted[~is_found].tolist(), ender.refused)
 
     def open_queue_offsets(self) -> Int64s:
-        """Return the queue offsets of the half messages that are open, ascending."""
+        """Return the queue offsets of the open half messages, ascending."""
         self._require_loaded()
         with self._table.lock:
             offsets, _ = read_places(self._store, self._table.half_offset)
             return offsets[self._table.not_done(offsets)]
 
     def check(self) -> CheckResult:
-        """Check the half messages that are due, ask for them, and note how far that is.
+        """Check the half messages that are due, ask their producers, and store the offsets reached.
 
         Raises
         ------
         TransactionError
-            A copy was refused; all before it is done.
+            A copy was refused; all half messages before it are checked.
         StoreWriteError
             The log, or ``config/consumerOffset.json``, cannot be written.
         """
@@ -346,14 +346,14 @@ class TransactionalMessageService(ShuttingDown):
             self.load()
 
     def _is_stale(self) -> bool:
-        """Say whether the store was opened anew: a broker may have gone on in between."""
+        """Return whether the store was reopened: a broker may have written to it in between."""
         try:
             return self._store.services is not self._loaded_for
         except StoreClosedError:
             return False
 
     def _read_store(self) -> None:
-        self._ops.write(everything=True)  # what a closed store did not take
+        self._ops.write(everything=True)  # op messages that a closed store refused
         if not self._store.wait_for_dispatch():
             raise TransactionError(
                 "which transactions are open is not known: the log is not dispatched yet "
@@ -405,9 +405,9 @@ class TransactionalMessageService(ShuttingDown):
     def _may_still_commit(
         self, answered: HalfPlace, key: str | None, state: TransactionState
     ) -> bool:
-        """Say whether an answer counts for a half message that checks have passed: once.
+        """Return whether an answer, the first one, counts for a half message that checks passed.
 
-        Without a key nobody knows whether a newer copy is open, for which its producer is asked.
+        Without a key it is unknown whether a newer copy is open, about which the producer is asked.
         """
         if state is not _COMMIT or key is None:
             return False
@@ -422,7 +422,7 @@ class TransactionalMessageService(ShuttingDown):
             return
         try:
             state = self._asked(half)
-        except Exception:  # whatever the callback does, the check goes on; it is asked again
+        except Exception:  # the check goes on after any error, and asks again later
             logger.exception("no answer for the half message %s", half.unique_key)
             return
         self.end_transaction(half, state, from_check=True)
@@ -433,7 +433,7 @@ class TransactionalMessageService(ShuttingDown):
             self._discarded()
 
     def _offset_of(self, topic: str) -> int:
-        """Return the group's offset, inside of the queue: a crash may have taken its end."""
+        """Return the group's offset, limited to the queue: a crash may have cut its end."""
         noted = self._noted_offset(topic)
         first = self._store.get_min_offset_in_queue(topic, _QUEUE_ID)
         stop = self._store.get_max_offset_in_queue(topic, _QUEUE_ID)
@@ -443,11 +443,11 @@ class TransactionalMessageService(ShuttingDown):
         if self._offsets is not None:
             return self._offsets.query(TRANSACTION_GROUP, topic, _QUEUE_ID)
         directory = StoreDirectory(self._store.config.store_path_root_dir)
-        offsets = load_consumer_offsets(directory, is_needed=True)  # they are saved there, too
+        offsets = load_consumer_offsets(directory, is_needed=True)  # also saved there
         return offsets.get((TRANSACTION_GROUP, topic), {}).get(_QUEUE_ID, 0)
 
     def _persist_metrics(self) -> bool:
-        with self._store.reading():  # a store that is closed belongs to others
+        with self._store.reading():  # a closed store belongs to others
             return self.metrics.persist(replace_file)
 
     def _persist_offsets(self) -> None:
@@ -468,7 +468,7 @@ class TransactionalMessageService(ShuttingDown):
 
 
 def _mismatch(stored: Message | None, half: HalfMessagePlace, producer_group: str | None) -> str:
-    """Return why a record is not the half message that somebody answers for; empty: it is."""
+    """Return why a record is not the answered half message; empty if it is."""
     if stored is None or stored.topic != HALF_TOPIC:
         return f"no half message lies at {half.commit_log_offset}"
     if stored.queue_offset != half.queue_offset:
