@@ -1,4 +1,4 @@
-"""From the timer's topic into log and wheel.
+"""Move messages from the timer's topic into log and wheel.
 
 Source: RocketMQ ``TimerMessageStore.enqueue``, ``TimerEnqueuePutService`` (release 5.3.3).
 """
@@ -41,14 +41,14 @@ _NO_OFFSET = 2**63 - 1
 
 
 class Times(NamedTuple):
-    """The clock (ms), and the whole step that it shows."""
+    """The time, and the start of its step; ms since the epoch."""
 
     now: int
     write_ms: int
 
 
 class Enqueuer:
-    """Reads the queue of the timer's topic from where it is."""
+    """Reads the queue of the timer's topic, from the stored progress on."""
 
     def __init__(self, files: TimerFiles, putter: DuePutter, roll: RollRule) -> None:
         self._files, self._putter, self._roll = files, putter, roll
@@ -56,9 +56,9 @@ class Enqueuer:
         self._next_offset = files.progress.queue_offset
 
     def enqueue_all(self, store: PinnedStore, times: Times) -> bool:
-        """Enqueue what is in the queue; return whether there was anything.
+        """Enqueue the messages in the queue; return whether there was anything to do.
 
-        It ends early where a message that is due is refused.
+        It ends early if a message that is due is refused.
         """
         queue = store.queue(TIMER_TOPIC, 0)
         if not isinstance(queue, SimpleQueue):
@@ -90,14 +90,14 @@ class Enqueuer:
     def _enqueue_records(
         self, offset: int, units: Units, frames: RecordFrames, times: Times
     ) -> int:
-        """Enqueue records; return how many are done, from the first on."""
+        """Enqueue records; return how many are done, counted from the first."""
         out_ms = out_times(frames)
         is_known = np.isin(units["commit_log_offset"], self._files.enqueued)
         is_due = (out_ms >= 0) & (out_ms < times.write_ms) & ~is_known
         done = self._put_due(frames, np.flatnonzero(is_due), times)
         waits = ((out_ms >= times.write_ms) & ~is_known)[:done]
-        # A slot that was read, as before the clock was set back, is not read again: RocketMQ loses
-        # what it puts there.
+        # A slot that was read before the clock was set back is not read again: RocketMQ loses
+        # messages that it puts there.
         is_read = out_ms[:done] < self._files.progress.read_ms
         self._hold_back(frames, np.flatnonzero(waits & is_read), offset, units, out_ms)
         self._mark(frames, np.flatnonzero(is_due[:done] & frames.ok[:done]), offset, out_ms)
@@ -106,7 +106,7 @@ class Enqueuer:
         return done
 
     def _put_due(self, frames: RecordFrames, rows: Int64s, times: Times) -> int:
-        """Put messages that are due already; return how many records are done with that."""
+        """Put the messages that are already due; return how many records are done then."""
         if not len(rows):
             return len(frames)
         written, is_roll = np.full(len(rows), NEVER_ENQUEUED_MS), np.zeros(len(rows), bool)
@@ -122,9 +122,9 @@ class Enqueuer:
             self._held.add(units[rows], offset + rows, out_ms[rows], is_delete)
 
     def _mark(self, frames: RecordFrames, rows: Int64s, offset: int, out_ms: Int64s) -> None:
-        """Say of messages that were put at once that they are done with, where the offset does not.
+        """Mark messages that were put immediately as done, by units without a slot.
 
-        It stays before those that are held back.
+        Only those that the stored queue offset does not pass, as others in `HeldBack` precede them.
         """
         rows = rows[offset + rows > self._held.first_offset]
         if len(rows):
@@ -139,11 +139,11 @@ class Enqueuer:
         append_units(self._files.log, self._files.wheel, units)
 
 
-# Their slots are not read again, and a later slot would have them wait for as long as the clock was
-# ahead. They stay in the timer's topic, before the offset that the checkpoint names, until their
-# step is over; then they are put, and units without a slot say that they are done with.
+# Their slots are not read again, and in a later slot they would wait for as long as the clock was
+# ahead. They wait in the timer's topic, and the checkpoint's queue offset stays before them, until
+# their step is over; then they are put, and units without a slot mark them as done.
 class HeldBack:
-    """The messages that wait so, a row each, in the order of the queue."""
+    """Messages whose slot was read before the clock was set back; one row each, in queue order."""
 
     def __init__(self, log: TimerLog, putter: DuePutter, roll: RollRule) -> None:
         self._log, self._putter, self._roll = log, putter, roll
@@ -153,11 +153,11 @@ class HeldBack:
 
     @property
     def first_offset(self) -> int:
-        """Queue offset of the first; larger than any if there is none."""
+        """Queue offset of the first message; larger than any if there is none."""
         return int(self._queue_offsets[0]) if len(self._queue_offsets) else _NO_OFFSET
 
     def add(self, units: Units, queue_offsets: Int64s, out_ms: Int64s, deletes: Bools) -> None:
-        """Add messages, which lie behind those that are there."""
+        """Add messages that follow the present ones in the queue."""
         if len(units):
             self._units = [*self._units, units.copy()]
             self._queue_offsets = np.append(self._queue_offsets, queue_offsets)
@@ -165,7 +165,7 @@ class HeldBack:
             self._deletes = np.append(self._deletes, deletes)
 
     def deliver(self, store: PinnedStore, times: Times) -> tuple[bool, bool]:
-        """Put those whose step is over; return whether there were any, and whether all are put."""
+        """Put the messages whose step is over; return whether any is done, and whether all are."""
         due = np.flatnonzero(self._out_ms < times.write_ms)
         if not len(due):
             return False, True
@@ -181,7 +181,7 @@ class HeldBack:
         return bool(done.any()), bool(done[due].all())
 
     def _put(self, store: PinnedStore, units: Units, deletes: Bools, step: int, now: int) -> int:
-        """Put the messages of one step; return how many are done with, from the first on."""
+        """Put the messages of one step; return how many are done, counted from the first."""
         deleted: set[str] = set()
         to_delete = units[deletes]
         while len(to_delete):

@@ -1,4 +1,4 @@
-"""From records of the timer's topic to what is put when their time comes.
+"""Convert records of the timer's topic into the messages that are put when their time comes.
 
 Source: RocketMQ ``TimerMessageStore.convert``, ``convertMessage``, ``doPut``,
 ``TimerDequeueGetMessageService`` (release 5.3.3).
@@ -60,7 +60,7 @@ _NEVER_TAKEN = (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SI
 
 
 class DueRecords(NamedTuple):
-    """Records whose time has come, a row each."""
+    """Records whose time has come, one row each."""
 
     frames: RecordFrames
     enqueue_ms: Int64s
@@ -68,10 +68,10 @@ class DueRecords(NamedTuple):
 
 
 def timed_rows(due: DueRecords, deleted: Collection[str], now: int) -> DeliveredRows:
-    """Return what is to be put of records whose time has come.
+    """Return the messages to put for records whose time has come.
 
-    Rows are left out as RocketMQ leaves them out: of no record, without a real topic or queue,
-    those that were deleted, and those that themselves delete, unless they roll.
+    As in RocketMQ, rows are left out if they have no record, real topic or real queue, if they were
+    deleted, and if they delete others, unless they roll.
 
     Parameters
     ----------
@@ -92,14 +92,14 @@ def timed_rows(due: DueRecords, deleted: Collection[str], now: int) -> Delivered
 
 
 def deleted_keys(frames: RecordFrames) -> set[str]:
-    """Return what messages that delete say of those that they delete: real topic, +, unique key."""
+    """Return the keys that deleting messages delete: real topic, +, unique key."""
     batch, _ = delivered_rows(frames)
     properties = PropertyColumns(batch.column("properties_raw"))
     return set(properties.values_of(PROPERTY_TIMER_DEL_UNIQKEY).drop_null().to_pylist())
 
 
 def _delete_keys(properties: PropertyColumns) -> Array:
-    """Return by what each message can be deleted; null without a unique key."""
+    """Return the key by which each message can be deleted; null without a unique key."""
     return pc.binary_join_element_wise(
         properties.values_of(PROPERTY_REAL_TOPIC),
         properties.values_of(PROPERTY_UNIQ_KEY),
@@ -126,7 +126,7 @@ def _timed_batch(batch: RecordBatch, is_roll: Bools, enqueue_ms: Int64s, now: in
 
 
 def _properties(raw: Array, is_roll: Bools, enqueue_ms: Int64s, now: int) -> Array:
-    """Return property strings with the timer's own; what is set anew comes last, and so wins."""
+    """Return property strings with the timer's properties; new values come last, and so win."""
     offsets, data = binary_parts(raw)
     is_closed = data[offsets[1:] - 1] == PROPERTY_SEPARATOR  # none is empty: it has a real topic
     joined = pc.binary_join_element_wise(
@@ -144,7 +144,7 @@ def _properties(raw: Array, is_roll: Bools, enqueue_ms: Int64s, now: int) -> Arr
 
 
 def _roll_entries(raw: Array, is_roll: Bools) -> Array:
-    """Return property TIMER_ROLL_TIMES of the rows that roll, one more than before."""
+    """Return property TIMER_ROLL_TIMES, one more than before, for rows that roll."""
     if not is_roll.any():
         return pa.repeat(_empty(), len(raw))
     times = PropertyColumns(raw).values_of(PROPERTY_TIMER_ROLL_TIMES).dictionary_encode()
@@ -169,7 +169,7 @@ def _empty() -> Scalar:
 
 # Source: RocketMQ ``TimerMessageStore.doEnqueue``, ``hashTopicForMetrics`` (release 5.3.3).
 class RollRule:
-    """Where messages wait that wait for too long: in a slot on the way."""
+    """Chooses an earlier slot for messages that wait longer than the roll window."""
 
     def __init__(self, steps: int, precision_ms: int) -> None:
         self.window_ms = steps * precision_ms
@@ -177,17 +177,17 @@ class RollRule:
         self._half_ms = steps // 2 * precision_ms
 
     def delays(self, wanted: Int64s) -> tuple[Int64s, Bools]:
-        """Return how long messages wait that are to wait so long (ms), and which of them roll."""
+        """Return how long messages with these delays (ms) wait in their slot, and which roll."""
         is_roll = wanted >= self.window_ms
-        # One that hardly exceeds the window goes half of it, so that its last round is long enough.
+        # A delay just above the window waits half of it, so that the last round is long enough.
         rolled = np.where(wanted - self.window_ms < self._near_ms, self._half_ms, self.window_ms)
         return np.where(is_roll, rolled, wanted), is_roll
 
 
 def out_times(frames: RecordFrames) -> Int64s:
-    """Return the step of each message (``TIMER_OUT_MS``); -1 of what is no record or names none.
+    """Return the step of each message (``TIMER_OUT_MS``); -1 without a record or a number.
 
-    RocketMQ stands still at one without a number, unless ``timerSkipUnknownError`` is set.
+    RocketMQ stops at a message without a number, unless ``timerSkipUnknownError`` is set.
     """
     times = np.full(len(frames), _NO_TIME, np.int64)
     rows = np.flatnonzero(frames.ok)
@@ -200,7 +200,7 @@ def out_times(frames: RecordFrames) -> Int64s:
 def new_units(
     frames: RecordFrames, slot_ms: Int64s, write_ms: int | Int64s, roll: RollRule
 ) -> Units:
-    """Return units that are chained to none yet."""
+    """Return units that are not linked to others yet."""
     columns = MessageColumns(frames)
     delay, is_roll = roll.delays(slot_ms - write_ms)
     is_delete = columns.property_values(PROPERTY_TIMER_DEL_UNIQKEY).is_valid()
@@ -221,7 +221,7 @@ def new_units(
 
 # Source: RocketMQ ``TimerMessageStore.doPut`` (release 5.3.3).
 class DuePutter:
-    """Puts batches; of one that the store does not take now, what comes before the refused row."""
+    """Puts batches; if the store refuses a row for now, only the rows before it."""
 
     def __init__(self, store: MessageStore) -> None:
         self.delivered = self.rolled = self.passed_over = 0
@@ -229,9 +229,9 @@ class DuePutter:
         self._store = store
 
     def put(self, due: DueRecords, deleted: Collection[str], now: int) -> int:
-        """Put records whose time has come; return how many are done, from the first on.
+        """Put records whose time has come; return how many are done, counted from the first.
 
-        All, unless there is a `refusal`.
+        All are, unless there is a `refusal`.
         """
         wanted = timed_rows(due, deleted, now)
         refusal, taken = self._put_rows(wanted)
@@ -245,9 +245,9 @@ class DuePutter:
         return done
 
     def _put_rows(self, wanted: DeliveredRows) -> tuple[str, Bools]:
-        """Put rows until one is refused that may be taken later.
+        """Put rows until one is refused that the store may take later.
 
-        A row that the store never takes is passed over, as by RocketMQ.
+        A row that the store never takes is skipped, as in RocketMQ.
         """
         left, taken = wanted.batch, []
         while left.num_rows:
@@ -264,10 +264,10 @@ class DuePutter:
         return "", np.array(taken, bool)
 
     def _put_some(self, batch: RecordBatch) -> tuple[int, PutMessageStatus, str]:
-        """Put all rows, or those before the first that is refused; return how many, and why."""
+        """Put all rows, or those before the first refused one; return how many, and why it was."""
         result = self._store.raw_append_batch(batch)
         status, refusal = result.status, f"{result.status.name}: {result.reason}"
-        if result.row > 0:  # none is put when one is refused
+        if result.row > 0:  # one refused row refuses the whole batch
             result = self._store.raw_append_batch(batch.slice(0, result.row))
         return result.rows, status, refusal
 

@@ -1,4 +1,4 @@
-"""The timer's three files, opened and recovered together, and saved in the order that is safe.
+"""The timer's three files: opened and recovered together, and saved in a safe order.
 
 Source: RocketMQ ``TimerMessageStore.recover``, ``TimerFlushService`` (release 5.3.3).
 """
@@ -48,8 +48,8 @@ class TimerFiles:
     Attributes
     ----------
     enqueued
-        Where records lie, ascending, at or behind ``progress.queue_offset``, whose units are in the
-        log already.
+        Starts of records, ascending, at or after ``progress.queue_offset``, that already have units
+        in the log.
     """
 
     def __init__(self, config: MessageStoreConfig) -> None:
@@ -64,7 +64,7 @@ class TimerFiles:
         self.enqueued: Int64s = np.empty(0, np.int64)
 
     def load(self, store: PinnedStore, opened_end: int, now: int) -> None:
-        """Open and recover.
+        """Open and recover the files.
 
         Parameters
         ----------
@@ -74,9 +74,9 @@ class TimerFiles:
         Raises
         ------
         StoreFormatError
-            A file has another length than RocketMQ gives it.
+            A file has another length than in RocketMQ.
         StoreReadError, StoreWriteError
-            One cannot be read or written.
+            A file cannot be read or written.
         """
         self._checkpoint.load()
         self.wheel.load()
@@ -90,28 +90,28 @@ class TimerFiles:
             self._find_queue_offset(store, queue, units)
 
     def is_as_saved(self) -> bool:
-        """Return whether the checkpoint says what it was left saying: nobody has gone on since."""
+        """Return whether the checkpoint is as last read or saved here: no other process went on."""
         other = TimerCheckpoint(self._checkpoint_path)
         other.load()
         return other.progress == self._checkpoint.progress
 
     @property
     def is_changed(self) -> bool:
-        """Something is not saved."""
+        """Whether anything is not saved."""
         saved = self._checkpoint.progress
         return self.progress._replace(log_pos=saved.log_pos) != saved or (
             self.log.end_pos > self.log.flushed_pos
         )
 
     def save(self, now: int) -> None:
-        """Force units, then slots, to the disk, then say how far all is.
+        """Force units, then slots, to the disk, then write the checkpoint.
 
-        The commit log comes before: it holds what is delivered, and what units point at.
+        Force the commit log first: it has the delivered messages, and the records of the units.
 
         Raises
         ------
         StoreWriteError
-            One cannot be written.
+            A file cannot be written.
         """
         self.log.flush()
         self.wheel.flush()
@@ -119,15 +119,15 @@ class TimerFiles:
         self._checkpoint.save(self.progress, now)
 
     def close(self) -> None:
-        """Close all files. Saves nothing."""
+        """Close all files without saving."""
         self.wheel.close()
         self.log.close()
         self._checkpoint.close()
 
     def _first_slot(self, now: int) -> int:
-        """Return the oldest time whose slot no later one can have taken.
+        """Return the oldest time whose slot cannot have been reused for a later time.
 
-        RocketMQ takes a later one: a store that was stopped for a week loses messages there.
+        RocketMQ starts at a later one: a store that was stopped for a week loses messages there.
         """
         steps = TIMER_WHEEL_SLOTS - TIMER_BLANK_SLOTS - self._roll_steps
         return max(now // self._precision_ms - steps, 0) * self._precision_ms
@@ -148,7 +148,7 @@ class TimerFiles:
             self.enqueued = np.unique(known[known >= first])
 
     def _enqueued_before(self, first: int) -> list[Int64s]:
-        """Return records of older units, as far back as they follow a record that is held back."""
+        """Return records of older units, back to a file with none at or after ``first``."""
         position, found = self.progress.log_pos - self.log.file_size, []
         while position > 0:
             position = max(position - self.log.file_size, 0)
@@ -161,7 +161,7 @@ class TimerFiles:
 
 
 def _offset_behind(store: PinnedStore, commit_log_offset: int, otherwise: int) -> int:
-    """Return the queue offset after that of a record."""
+    """Return the queue offset after that of a record; ``otherwise`` if the record is corrupt."""
     try:
         return store.reader.read(commit_log_offset).queue_offset + 1
     except CorruptRecordError:
@@ -171,12 +171,12 @@ def _offset_behind(store: PinnedStore, commit_log_offset: int, otherwise: int) -
 # Source: RocketMQ ``TimerCheckpoint``, ``TimerMessageStore.prepareTimerCheckPoint``,
 # ``DataVersion`` (release 5.3.3).
 class TimerCheckpoint:
-    """The file, and what it says.
+    """The checkpoint file and its content.
 
     Attributes
     ----------
     progress
-        What it says; all 0 without a file.
+        The content as last read or saved; all 0 without a file.
     """
 
     def __init__(self, path: str) -> None:
@@ -185,12 +185,12 @@ class TimerCheckpoint:
         self._state_version = self._timestamp = self._counter = 0
 
     def load(self) -> None:
-        """Read the file; what a short one does not hold is 0.
+        """Read the file; fields that a short file lacks are 0.
 
         Raises
         ------
         StoreReadError
-            It cannot be read.
+            The file cannot be read.
         """
         data = self._file.read(TIMER_CHECKPOINT.size)
         row = TIMER_CHECKPOINT.unpack(data.ljust(TIMER_CHECKPOINT.size, b"\0"))
@@ -199,14 +199,14 @@ class TimerCheckpoint:
         self._counter = row.counter
 
     def save(self, progress: TimerProgress, now: int) -> None:
-        """Write what is new and force it to the disk.
+        """Write the progress and force it to the disk.
 
-        The data version counts where more was read or enqueued, as a broker's does.
+        The data version grows if more was read or enqueued, as in a broker.
 
         Raises
         ------
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         """
         if progress._replace(log_pos=self.progress.log_pos) != self.progress:
             self._timestamp, self._counter = now, self._counter + 1
@@ -227,20 +227,20 @@ class TimerCheckpoint:
         self._file.close()
 
 
-# RocketMQ stops its wheel without flushing it, also when it stops cleanly: units that were appended
-# last are not in their slots. After a crash either may be behind the other.
+# RocketMQ does not flush its wheel when it stops, even cleanly: the last units are missing from
+# their slots. After a crash either file may be older than the other.
 #
 # Source: RocketMQ ``TimerMessageStore.recover``, ``recoverAndRevise``, ``TimerWheel.checkPhyPos``
 # (release 5.3.3).
 class RecoveredUnits(NamedTuple):
-    """What the timer log holds, near its end.
+    """The last units of the timer log.
 
     Attributes
     ----------
     commit_log_offsets
-        Records of its last units, in their order: at least of all that were appended since the
-        checkpoint. Of units that say that a message was put, those that the checkpoint speaks of:
-        what was put after it may be lost.
+        Starts of their records, in log order, at least of all units since the checkpoint. Units
+        that mark a message as put count only up to the checkpoint: messages put after it may be
+        lost.
     """
 
     commit_log_offsets: Int64s
@@ -248,7 +248,7 @@ class RecoveredUnits(NamedTuple):
 
 
 class LogEnds(NamedTuple):
-    """Where the commit log ends, and where it ended when the store was opened."""
+    """End of the commit log now, and when the store was opened."""
 
     now: int
     opened: int
@@ -257,18 +257,18 @@ class LogEnds(NamedTuple):
 def recover_units(
     log: TimerLog, wheel: TimerWheel, progress: TimerProgress, ends: LogEnds
 ) -> RecoveredUnits:
-    """Cut the log behind its last sound unit, and let the slots from the read time on agree.
+    """Cut the log after its last sound unit, and correct the slots from the read time on.
 
-    A unit behind the checkpoint's position whose record was not there when the store was opened is
-    not sound: a power failure has taken the record, and another may have its place by now.
-    RocketMQ takes it for sound, and delivers what lies there.
+    A unit after the checkpoint's position is not sound if its record was not in the log when the
+    store was opened: a power failure destroyed the record, and another may have its place by now.
+    RocketMQ takes the unit for sound, and delivers the other record.
 
     Raises
     ------
     StoreWriteError
-        What is behind the end cannot be erased.
+        The bytes after the end cannot be erased.
     """
-    # As RocketMQ: one file before the position and all after it.
+    # As in RocketMQ: one file before the position and all after it.
     begin = 0 if wheel.lacks_units else max(progress.log_pos - log.file_size, 0)
     end, found = 0, [np.empty(0, np.int64)]
     for start, units in log.runs_from(begin):
@@ -292,10 +292,10 @@ def _sound_units(start: int, units: Units, log_pos: int, ends: LogEnds) -> int:
 
 
 def _revise(log: TimerLog, wheel: TimerWheel, read_ms: int, begin: int) -> None:
-    """Put units into the slots that lack them, and take from slots those that are not there.
+    """Add units to slots that lack them, and rebuild slots that point past the log's end.
 
-    Older slots stay as they are: nobody reads them, and a step of time later they may be those of
-    another round of the wheel, which RocketMQ overwrites here.
+    Older slots stay unchanged: they are not read, and may soon be reused in the next round of the
+    wheel, which RocketMQ overwrites here.
     """
     dangling = wheel.times_behind(read_ms, log.end_pos)
     for time_ms in dangling:

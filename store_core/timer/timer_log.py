@@ -1,4 +1,4 @@
-"""The ``timerlog`` directory: a unit for each message that waits, chained by slots.
+"""The ``timerlog`` directory: one unit per waiting message, in a chain per slot.
 
 Source: RocketMQ ``TimerLog``, ``MappedFileQueue.deleteExpiredFileByOffsetForTimerLog`` (release
 5.3.3).
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     """Of dtype ``TIMER_LOG_UNIT``."""
 
 NO_UNIT = -1
-"""In place of a position: there is none."""
+"""Used for a missing position."""
 _UNIT_BYTES = TIMER_LOG_UNIT.size
 _unpack_prev = TIMER_LOG_UNIT.struct.unpack_from
 
 
 class TimerLog:
-    """Units in files of equal length; one thread at a time."""
+    """Units in files of equal length; for one thread at a time."""
 
     def __init__(self, directory: str, file_size: int) -> None:
         self._files = MappedFileQueue((directory,), file_size, option="mappedFileSizeTimerLog")
@@ -49,14 +49,14 @@ class TimerLog:
             )
 
     def load(self) -> None:
-        """Open the files; until `cut` nobody knows where their units end.
+        """Open the files; the end of their units is unknown until `cut`.
 
         Raises
         ------
         StoreFormatError
             A file has another length: RocketMQ would not start either.
         StoreWriteError
-            One cannot be opened.
+            A file cannot be opened.
         """
         self._files.load()
 
@@ -67,18 +67,18 @@ class TimerLog:
 
     @property
     def end_pos(self) -> int:
-        """Where the last unit ends; 0 without files."""
+        """End of the last unit; 0 without files."""
         return self._files.max_wrote_offset
 
     @property
     def flushed_pos(self) -> int:
-        """The units are on the disk up to here."""
+        """Position up to which units are on the disk."""
         return self._files.flushed_where
 
     def runs_from(self, position: int) -> Iterator[tuple[int, Units]]:
-        """Yield the sound units of each file, from the one that holds a position on.
+        """Yield start and sound units of each file, from the one that contains a position on.
 
-        It ends with the file whose units are not followed by another file's.
+        The last one is the first file whose units are not followed by a blank.
         """
         files = self._files.mapped_files
         first = max((n for n, f in enumerate(files) if f.file_from_offset <= position), default=0)
@@ -93,16 +93,16 @@ class TimerLog:
                     return
 
     def cut(self, position: int) -> None:
-        """Let the log end there; what lies behind is erased."""
+        """End the log at a position, and erase everything after it."""
         self._files.truncate_dirty_files(position)
 
     def room(self) -> int:
-        """Return how many units the next `append` may have; begins a new file where none fits.
+        """Return how many units the next `append` may have; begins a new file if none fits.
 
         Raises
         ------
         StoreWriteError
-            A file cannot be made or written.
+            A file cannot be created or written.
         """
         file = self._files.writable_file()
         units = self._room_in(file)
@@ -113,19 +113,19 @@ class TimerLog:
         return units
 
     def append(self, units: Units) -> None:
-        """Append units at `end_pos`, no more than `room` says.
+        """Append units at `end_pos`, at most as many as `room` returned.
 
         Raises
         ------
         StoreWriteError
-            None is there.
+            The units cannot be written; the log has none of them.
         """
         self._files.writable_file().append(np.ascontiguousarray(units).view(np.uint8).data)
 
     def chain(self, last_pos: int) -> Units:
-        """Return the units of a slot, oldest first: from its newest one back to the first.
+        """Return the units of a slot, oldest first, given the position of its newest one.
 
-        A chain that leads out of the log, because files have expired, begins there.
+        If files have expired, the chain begins with its oldest unit that is still in the log.
         """
         rows: list[tuple[Any, ...]] = []
         position, before = last_pos, self.end_pos
@@ -142,7 +142,7 @@ class TimerLog:
                     break
                 row = _unpack_prev(data, position - start)
                 rows.append(row)
-                # Always further back: a chain that a defect makes a ring has an end.
+                # Always further back: a chain with a ring, by a defect, ends as well.
                 position, before = row[1], position
         rows.reverse()
         return np.array(rows, TIMER_LOG_UNIT.dtype)
@@ -153,15 +153,15 @@ class TimerLog:
         Raises
         ------
         StoreWriteError
-            They cannot be written.
+            They cannot be forced.
         """
         while not self._files.flush():
             pass
 
     def delete_expired(self, min_phy_offset: int) -> int:
-        """Delete the files all of whose messages the log has no more; return how many.
+        """Delete the files whose messages are all gone from the commit log; return how many.
 
-        As RocketMQ does, by the last unit of a file: the units follow the log.
+        As in RocketMQ, the last unit of a file decides: units are in log order.
         """
         stop = self._files.min_offset
         for file in self._files.mapped_files[:-1]:
@@ -172,7 +172,7 @@ class TimerLog:
         return self._files.delete_files_before(stop)
 
     def close(self) -> None:
-        """Close the files. Flushes nothing."""
+        """Close the files without flushing."""
         self._files.close()
 
     def _room_in(self, file: MappedFile) -> int:

@@ -1,4 +1,4 @@
-"""Delivers messages at the times that they name.
+"""Deliver messages at the times that they name.
 
 Source: RocketMQ ``TimerMessageStore`` (release 5.3.3).
 """
@@ -43,26 +43,26 @@ _MOST_UNITS = 1 << 14
 class TimerMessageStore(ServiceThread):
     """Delivers the timer messages of a store; a context manager that starts and stops it.
 
-    Messages that name the time of their delivery wait in ``rmq_sys_wheel_timer``. From there each
-    is enqueued: a unit in ``timerlog/`` and a slot of the file ``timerwheel`` stand for it. When
-    the step of its slot is over it is put to its real topic; never before the time that it names.
-    A message that waits longer than ``timerRollWindowSlot`` is put to the timer's topic again and
-    again. One with property TIMER_DEL_UNIQKEY deletes another of the same step.
+    Messages that name the time of their delivery wait in the topic ``rmq_sys_wheel_timer``. Each is
+    enqueued from there: it gets a unit in ``timerlog/`` and a slot in the file ``timerwheel``. When
+    the step of its slot is over, it is put to its real topic; never before the time that it names.
+    A message that waits longer than ``timerRollWindowSlot`` is put to the timer's topic repeatedly.
+    A message with property TIMER_DEL_UNIQKEY deletes another of the same step.
 
-    How far all is says ``config/timercheck``: read by `start`, saved every
-    ``timerFlushIntervalMs`` and by `shutdown`, after the log was forced to the disk. A broker goes
-    on there, and this goes on with a broker's files. After a kill what was delivered since is
-    delivered again, as by a broker; but nothing is enqueued twice.
+    ``config/timercheck`` stores the progress: `start` reads it; it is saved every
+    ``timerFlushIntervalMs`` and by `shutdown`, after the log was forced to the disk. A broker can
+    go on from there, and this service from a broker's files. After a kill, messages delivered since
+    the last save are delivered again, as by a broker; but none is enqueued twice.
 
-    Of a store whose broker keeps its timers in RocksDB (``timerRocksDBEnable``) nothing is
-    delivered: `refusal` says why, and the store refuses timer messages.
+    If the broker of a store has its timers in RocksDB (``timerRocksDBEnable``), nothing is
+    delivered: `refusal` gives the reason, and the store refuses timer messages.
 
     Parameters
     ----------
     store
-        A started store, made with ``handle_timer_message``. Stop this service before the store.
+        A started store, created with ``handle_timer_message``. Stop this service before the store.
     clock
-        Returns ms since the epoch; None: the store's.
+        Returns ms since the epoch; the store's clock if None.
 
     Raises
     ------
@@ -93,60 +93,60 @@ class TimerMessageStore(ServiceThread):
 
     @property
     def delivered(self) -> int:
-        """Messages that were put to their topics since it was made; those of another round not."""
+        """Number of messages put to their topics so far; without those that roll."""
         return self._putter.delivered
 
     @property
     def rolled(self) -> int:
-        """Messages that were put to the timer's topic again."""
+        """Number of messages put to the timer's topic again."""
         return self._putter.rolled
 
     @property
     def passed_over(self) -> int:
-        """Messages that were not put.
+        """Number of messages that were skipped.
 
-        Those that were deleted, those that delete, those whose record is missing or names no topic,
-        queue or time, and those that the store never takes.
+        Skipped are messages that were deleted or delete others, that have no record, topic, queue
+        or time, and that the store never takes.
         """
         return self._putter.passed_over
 
     @property
     def refusal(self) -> str:
-        """Why the next message is not taken now; empty where it is.
+        """Why the store refuses the next message now; empty if it does not.
 
-        It is tried again and again, and all others wait. RocketMQ gives up after three times, and
+        It is tried repeatedly, and all others wait. RocketMQ gives up after three attempts, and
         loses it, unless ``timerEnableRetryUntilSuccess`` is set.
         """
         return self._kept_elsewhere or self._putter.refusal
 
     @property
     def read_ms(self) -> int:
-        """Slots before this time are delivered, ms since the epoch."""
+        """Time before which all slots are delivered, ms since the epoch."""
         return self._loaded().progress.read_ms
 
     @property
     def queue_offset(self) -> int:
-        """Next message of the timer's topic to enqueue."""
+        """Queue offset of the next message to enqueue in the timer's topic."""
         return self._loaded().progress.queue_offset
 
     @property
     def waiting(self) -> int:
-        """Messages that are enqueued and not delivered, by the slots' counts."""
+        """Number of messages enqueued and not delivered, by the slots' counts."""
         with self._turn:
             files = self._loaded()
             return files.wheel.count_from(files.progress.read_ms)
 
     def load(self) -> None:
-        """Open and recover the timer's files; `start` and the first `run_once` do.
+        """Open and recover the timer's files; `start` and the first `run_once` call it.
 
-        What was delivered, and not saved, before this call is delivered again.
+        Messages delivered since the last save are delivered again.
 
         Raises
         ------
         StoreFormatError
-            A file has another length than RocketMQ gives it.
+            A file has another length than in RocketMQ.
         StoreReadError, StoreWriteError
-            One cannot be read or written.
+            A file cannot be read or written.
         StoreClosedError
             The store is not open.
         """
@@ -174,7 +174,7 @@ class TimerMessageStore(ServiceThread):
         StoreFormatError, StoreReadError, StoreWriteError, StoreClosedError
             See `load`.
         StoreLockedError
-            Another service delivers the messages of this store: each would come twice.
+            Another service delivers the messages of this store: each would be delivered twice.
         """
         with _only.starting(self._store, self._store.config.store_path_root_dir, self):
             if self.is_running:
@@ -185,12 +185,12 @@ class TimerMessageStore(ServiceThread):
                 super().start()
 
     def run_once(self, now: int | None = None) -> bool:
-        """Enqueue what waits to be, then deliver what is due; return whether there was anything.
+        """Enqueue waiting messages, then deliver those due; return whether there was anything.
 
         Parameters
         ----------
         now
-            The time, ms since the epoch; None: the clock's.
+            The time, ms since the epoch; the clock's if None.
         """
         with self._turn:
             self._go_on()
@@ -209,7 +209,7 @@ class TimerMessageStore(ServiceThread):
             return was_busy
 
     def finish(self) -> None:
-        """Save, and close the files: whoever goes on reads them anew, a broker may come between."""
+        """Save and close the files; they are read again later, as a broker may change them."""
         with self._turn:
             try:
                 self.save()
@@ -222,9 +222,9 @@ class TimerMessageStore(ServiceThread):
         Raises
         ------
         StoreClosedError
-            The store was closed before: its files belong to whoever opens it next.
+            The store was closed before: its files belong to the next opener.
         StoreWriteError
-            Something cannot be written.
+            A file cannot be written.
         """
         with self._turn:
             self._saved_at = time.monotonic()
@@ -242,7 +242,7 @@ class TimerMessageStore(ServiceThread):
             return self._loaded().log.delete_expired(self._store.min_phy_offset)
 
     def _is_kept_elsewhere(self) -> bool:
-        """Look for timers in the store's database, and refuse to take their place."""
+        """Return whether the timers are in the store's database; then refuse timer messages."""
         directory = StoreDirectory(self._store.config.store_path_root_dir)
         self._kept_elsewhere = timers_are_elsewhere(directory)
         self._store.refuse_timers(self._kept_elsewhere)
@@ -264,7 +264,7 @@ class TimerMessageStore(ServiceThread):
             files.close()
 
     def _go_on(self) -> None:
-        """Load the files, also where the store was closed meanwhile and somebody has gone on."""
+        """Load the files if needed, also if the store was closed and another process went on."""
         if self._files is None:
             self.load()
         if self._files is None:
@@ -279,7 +279,7 @@ class TimerMessageStore(ServiceThread):
 
 # Source: RocketMQ ``TimerMessageStore.dequeue``, ``TimerDequeueGetMessageService`` (release 5.3.3).
 class _OpenSlot(NamedTuple):
-    """A slot that is being delivered: its messages, those that others delete, how many are done."""
+    """A slot in delivery: its messages, the keys that others delete, how many are done."""
 
     time_ms: int
     units: Units
@@ -288,14 +288,14 @@ class _OpenSlot(NamedTuple):
 
 
 class SlotDelivery:
-    """Delivers slot after slot; what was begun is remembered."""
+    """Delivers slot after slot; continues a slot that was begun."""
 
     def __init__(self, files: TimerFiles, putter: DuePutter, precision_ms: int) -> None:
         self._files, self._putter, self._precision_ms = files, putter, precision_ms
         self._slot: _OpenSlot | None = None
 
     def deliver(self, store: PinnedStore, times: Times) -> bool:
-        """Deliver the slots before ``write_ms``, at most so many messages; return whether any."""
+        """Deliver slots before ``write_ms``, up to `_MOST_UNITS` messages; return whether any."""
         files, most = self._files, _MOST_UNITS
         for time_ms in files.wheel.times_between(files.progress.read_ms, times.write_ms):
             slot = self._slot or self._opened(time_ms, store)
@@ -319,7 +319,7 @@ class SlotDelivery:
         found = self._files.wheel.slot(time_ms)
         assert found is not None
         units = self._files.log.chain(found.last_pos)
-        # A slot of before a crash may name places where units of other times were written since:
+        # A slot from before a crash may point at units that were written since, of other times:
         # those are in their own slots, too.
         units = units[slot_times(units) // self._precision_ms * self._precision_ms == time_ms]
         magic = units["magic"]
@@ -331,7 +331,7 @@ class SlotDelivery:
         return _OpenSlot(time_ms, units[~deletes], deleted)
 
     def _deliver_some(self, slot: _OpenSlot, store: PinnedStore, now: int) -> tuple[_OpenSlot, int]:
-        """Deliver messages of one batch; return the slot as it is then, and how many there were."""
+        """Deliver one batch of messages; return the slot afterwards, and the number tried."""
         units = slot.units[slot.done : slot.done + _MOST_UNITS]
         units = units[: units_together(units, store.log)]
         frames = frames_of_units(units, store.log)

@@ -1,4 +1,4 @@
-"""The ``timerwheel`` file: for each step of time where its units are in the timer log.
+"""The ``timerwheel`` file: the positions of each time step's units in the timer log.
 
 Source: RocketMQ ``TimerWheel``, ``Slot`` (release 5.3.3).
 """
@@ -56,13 +56,13 @@ class Slot(NamedTuple):
 
 
 class TimerWheel:
-    """Slots by time: a slot is that of one step until a later one takes its place.
+    """Slots by time: a slot belongs to one step until a later step replaces it.
 
-    All of it is in memory, but for what is empty; RocketMQ maps the file, and holds a copy beside
-    it. What is put reaches the file by `flush` only, after the units: a slot that points at none
-    would deliver others. Nothing is written through a map: there a full disk ends the process.
+    The wheel is in memory, without its empty parts; RocketMQ maps the file, and has a copy besides.
+    Slots reach the file only by `flush`, after the units: a slot that points at a missing unit
+    would deliver others. Nothing is written through a map, where a full disk ends the process.
 
-    Not safe for several threads, but for `count_at`.
+    Not safe for several threads, except `count_at`.
     """
 
     def __init__(self, path: str, precision_ms: int) -> None:
@@ -73,14 +73,14 @@ class TimerWheel:
         self._is_blank = True
 
     def load(self) -> None:
-        """Open the file, or make it.
+        """Open or create the file.
 
         Raises
         ------
         StoreFormatError
-            It has another length: RocketMQ would not start either.
+            The file has another length: RocketMQ would not start either.
         StoreWriteError
-            It cannot be opened, read or made.
+            The file cannot be opened, read or created.
         """
         with write_errors(self._path):
             path = Path(self._path)
@@ -99,7 +99,7 @@ class TimerWheel:
                 self._is_blank = False
 
     def slot(self, time_ms: int) -> Slot | None:
-        """Return the slot of a time; None: nothing waits for it."""
+        """Return the slot of a time; None if there is none."""
         found = self._slots[self._index(time_ms)]
         if int(found["time"]) != time_ms // self._precision_ms:
             return None
@@ -115,7 +115,7 @@ class TimerWheel:
         return int(self._slots["count"][self._slots["time"] >= time_ms // self._precision_ms].sum())
 
     def put(self, time_ms: int, slot: Slot) -> None:
-        """Set the slot of a time, whatever was there."""
+        """Set the slot of a time, replacing any other."""
         at = self._index(time_ms)
         waiting = max(min(slot.waiting, _MOST_WAITING), -_MOST_WAITING)
         self._slots[at] = (time_ms // self._precision_ms, slot.first_pos, slot.last_pos, waiting, 0)
@@ -123,16 +123,16 @@ class TimerWheel:
         self._is_blank = False
 
     def clear(self, time_ms: int) -> None:
-        """Let nothing wait for a time."""
+        """Empty the slot of a time."""
         at = self._index(time_ms)
         self._slots[at] = (0, 0, 0, 0, 0)
         self._changed.add(at)
 
     def times_between(self, from_ms: int, to_ms: int) -> list[int]:
-        """Return for which times in ``[from_ms, to_ms)`` something waits, ascending."""
+        """Return the times in ``[from_ms, to_ms)`` that have a slot, ascending."""
         step = self._precision_ms
         first, stop = from_ms // step, to_ms // step
-        if stop - first <= _FEW_STEPS:  # as a rule, but for the start
+        if stop - first <= _FEW_STEPS:  # usually, except at the start
             steps = np.arange(first, stop)
             found = steps[self._slots["time"][steps % TIMER_WHEEL_SLOTS] == steps]
         else:
@@ -140,18 +140,18 @@ class TimerWheel:
         return [int(time) * step for time in found]
 
     def times_behind(self, from_ms: int, end_pos: int) -> list[int]:
-        """Return from which time on slots point at or behind a position of the timer log."""
+        """Return the times from one on whose slots point at or past a position of the timer log."""
         times = self._times(from_ms // self._precision_ms, np.iinfo(np.int64).max)
         kept = self._slots["last_pos"][times % TIMER_WHEEL_SLOTS] >= end_pos
         return [int(time) * self._precision_ms for time in times[kept]]
 
     def flush(self) -> None:
-        """Write what has changed, and force it to the disk.
+        """Write the changed slots and force them to the disk.
 
         Raises
         ------
         StoreWriteError
-            It cannot be written.
+            The file cannot be written.
         """
         if not self._changed:
             return
@@ -165,23 +165,23 @@ class TimerWheel:
         self._changed.clear()
 
     def close(self) -> None:
-        """Close the file. Flushes nothing."""
+        """Close the file without flushing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            with suppress(OSError):  # what counts was forced to the disk before
+            with suppress(OSError):  # everything needed was forced to the disk before
                 os.close(fd)
 
     def _index(self, time_ms: int) -> int:
         return time_ms // self._precision_ms % TIMER_WHEEL_SLOTS
 
     def _times(self, first: int, stop: int) -> Int64s:
-        """Return the steps in a range for which something waits, ascending."""
-        if self._is_blank:  # most wheels: no need to look at all of it
+        """Return the steps in a range that have a slot, ascending."""
+        if self._is_blank:  # most wheels: no need to search them
             return np.empty(0, np.int64)
         times: npt.NDArray[Any] = self._slots["time"]
         at = np.flatnonzero((times >= max(first, 1)) & (times < stop))
         found: Int64s = times[at].astype(np.int64)
-        return np.sort(found[found % TIMER_WHEEL_SLOTS == at])  # elsewhere nobody finds it
+        return np.sort(found[found % TIMER_WHEEL_SLOTS == at])  # others are never found
 
 
 class _Chain(NamedTuple):
@@ -192,17 +192,17 @@ class _Chain(NamedTuple):
 
 
 def positions_from(position: int, count: int) -> Int64s:
-    """Return where units lie that follow each other."""
+    """Return the positions of consecutive units."""
     return position + TIMER_LOG_UNIT.size * np.arange(count, dtype=np.int64)
 
 
 def append_units(log: TimerLog, wheel: TimerWheel, units: Units) -> None:
-    """Append units and put them into their slots; `prev_pos` is set here.
+    """Append units and add them to their slots; sets ``prev_pos``.
 
     Raises
     ------
     StoreWriteError
-        The units from some one on are not there, nor in the wheel.
+        The units from some position on are missing in both log and wheel.
     """
     while len(units):
         part, units = np.split(units, [log.room()])
@@ -219,7 +219,7 @@ def append_units(log: TimerLog, wheel: TimerWheel, units: Units) -> None:
 
 
 def append_without_slot(log: TimerLog, units: Units) -> None:
-    """Append units that no slot leads to: they say that their messages are done with."""
+    """Append units without a slot: they mark their messages as done."""
     units["prev_pos"] = NO_UNIT
     while len(units):
         part, units = np.split(units, [log.room()])
@@ -227,9 +227,9 @@ def append_without_slot(log: TimerLog, units: Units) -> None:
 
 
 def relink_units(wheel: TimerWheel, places: Int64s, units: Units) -> None:
-    """Let slots know units that they may know already: recovery.
+    """Add units to slots that may have them already (recovery).
 
-    RocketMQ leaves the counts of such slots as they are; here each unit is counted once.
+    RocketMQ does not change the counts of such slots; here each unit is counted once.
     """
     for chain in _chains(slot_times(units)):
         before = wheel.slot(chain.time_ms)
