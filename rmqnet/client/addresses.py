@@ -1,4 +1,4 @@
-"""Addresses of servers, ``host:port``, and of this machine."""
+"""Parsing of server addresses (``host:port``) and the address of this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import socket
 from rmqnet.errors import ClientError
 
 _MAX_PORT = 65535
-# Nobody has this address (TEST-NET-1, RFC 5737). Nothing is sent to it: an unconnected protocol
-# only looks up the way that a packet would take.
+# No host has this address (TEST-NET-1, RFC 5737). Nothing is sent to it: connecting a datagram
+# socket only chooses the route that a packet would take.
 _FAR_ADDRESS = ("192.0.2.1", 9876)
 _LOOPBACK = "127.0.0.1"
 
@@ -19,7 +19,7 @@ def split_address(address: str) -> tuple[str, int]:
     Raises
     ------
     ClientError
-        It is none of the two.
+        The address has neither form.
     """
     host, separator, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -30,12 +30,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """Return the addresses of ``host:port;host:port``, without repeats, in order.
+    """Return the addresses of ``host:port;host:port`` in order, without repeats.
 
     Raises
     ------
     ClientError
-        There is none, or one is not an address.
+        The text has no address, or one is not valid.
     """
     addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     if not addresses:
@@ -48,7 +48,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
 
 def local_ip() -> str:
-    """Return the address that this machine has in its network, its loopback address if in none."""
+    """Return this machine's address in its network; the loopback address if it has no network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_FAR_ADDRESS)

@@ -1,4 +1,4 @@
-"""What name servers and brokers say about topics, groups and clients."""
+"""Information that brokers return about topics, groups and clients."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class QueueStats:
     Parameters
     ----------
     min_offset, max_offset
-        First offset, and the end (exclusive).
+        First offset and end (exclusive).
     last_update_timestamp
-        When its last message was stored, ms; 0 if it has none.
+        Store time of its last message, ms; 0 if it is empty.
     """
 
     min_offset: int
@@ -40,18 +40,18 @@ class QueueStats:
 
 @dataclass(frozen=True)
 class QueueConsumption:
-    """How far a group is in a queue (RocketMQ ``OffsetWrapper``).
+    """A group's progress in one queue (RocketMQ ``OffsetWrapper``).
 
     Parameters
     ----------
     broker_offset
         The end of the queue.
     consumer_offset
-        Where the group goes on; 0 also if the broker has noted nothing.
+        The group's committed offset; 0 if the broker has none.
     pull_offset
-        Up to where messages were handed out; `consumer_offset` with brokers of 4.x.
+        End of the messages delivered to the group; `consumer_offset` with 4.x brokers.
     last_timestamp
-        When the message before `consumer_offset` was stored, ms; 0 if that is not known.
+        Store time of the message before `consumer_offset`, ms; 0 if unknown.
     """
 
     broker_offset: int
@@ -61,33 +61,33 @@ class QueueConsumption:
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not consumed."""
+        """Number of messages that the group has not consumed."""
         return self.broker_offset - self.consumer_offset
 
 
 @dataclass(frozen=True)
 class ConsumeStats:
-    """How far a group is in each queue (RocketMQ ``ConsumeStats``); its retries included."""
+    """A group's progress in all queues, retries included (RocketMQ ``ConsumeStats``)."""
 
     queues: Mapping[MessageQueue, QueueConsumption]
     consume_tps: float
-    """Messages a second, as the brokers count."""
+    """Messages per second, as counted by the brokers."""
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not consumed, in all queues."""
+        """Number of messages that the group has not consumed in all queues."""
         return sum(each.lag for each in self.queues.values())
 
 
 @dataclass(frozen=True, order=True)
 class Connection:
-    """One client that a broker is connected with."""
+    """One client that is connected to a broker."""
 
     client_id: str
     client_addr: str
     language: str
     version: int
-    """A number of MQVersion; 479 is 5.3.3."""
+    """MQVersion number; 479 is 5.3.3."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class ConsumerConnections:
     Parameters
     ----------
     connections
-        Each client once; none if the group is not online.
+        The clients, without repeats; empty if the group is not online.
     consume_type, message_model, consume_from_where
-        What they announced; empty if the group is not online.
+        The values the members announced; empty if the group is not online.
     subscriptions
-        What they want, by topic.
+        The members' subscriptions by topic.
     """
 
     connections: tuple[Connection, ...] = ()
@@ -112,19 +112,19 @@ class ConsumerConnections:
 
     @property
     def is_online(self) -> bool:
-        """At least one member is connected."""
+        """Whether at least one member is connected."""
         return bool(self.connections)
 
 
 @dataclass(frozen=True)
 class GroupConfig(SubscriptionGroupConfig):
-    """Settings of a consumer group, whole: to be changed by `dataclasses.replace` and sent back."""
+    """All settings of a consumer group; change them with `dataclasses.replace` and send them."""
 
     more: Mapping[str, Any] = field(default_factory=dict)
-    """By RocketMQ's names: what has no field here (``groupRetryPolicy``, …); goes before fields."""
+    """Settings without a field here (``groupRetryPolicy``, …), by RocketMQ's names; these win."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as brokers read it, without attributes."""
+        """Return the JSON object that brokers read, without attributes."""
         known = config_json(self)
         del known["more"], known["attributes"]
         return {**known, **self.more}
@@ -165,7 +165,7 @@ def parse_consume_stats(data: dict[str, Any]) -> ConsumeStats:
 
 
 def join_consume_stats(parts: Iterable[ConsumeStats]) -> ConsumeStats:
-    """Return what several brokers say as one."""
+    """Return the statistics of several brokers as one."""
     queues: dict[MessageQueue, QueueConsumption] = {}
     consume_tps = 0.0
     for part in parts:
@@ -175,7 +175,7 @@ def join_consume_stats(parts: Iterable[ConsumeStats]) -> ConsumeStats:
 
 
 def parse_connections(data: dict[str, Any]) -> tuple[Connection, ...]:
-    """Return the clients of a field ``connectionSet``, sorted."""
+    """Return the clients in the field ``connectionSet``, sorted."""
     return tuple(
         sorted(
             Connection(
@@ -207,7 +207,7 @@ def parse_consumer_connections(data: dict[str, Any]) -> ConsumerConnections:
 
 
 def join_consumer_connections(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
-    """Return what several brokers say as one: each client once."""
+    """Return the connections of several brokers as one, without repeated clients."""
     clients: dict[str, Connection] = {}
     subscriptions: dict[str, SubscriptionData] = {}
     words = ("", "", "")

@@ -1,4 +1,4 @@
-"""Requests of administrators to brokers, one method a request code.
+"""Requests that administrators send to brokers, one method per request code.
 
 Source: RocketMQ ``MQClientAPIImpl`` (releases 5.3.3 and 4.9.7).
 """
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 ALL_QUEUES = -1
 LATEST_TIMESTAMP = -1
-"""A time that means the end of each queue."""
+"""Timestamp that means the end of each queue."""
 _PATIENCE = 3
-"""Tables of many topics and queues take longer (as ``DefaultMQAdminExtImpl`` has it)."""
+"""Factor on the timeout for tables of many topics and queues (as in ``DefaultMQAdminExtImpl``)."""
 _NO_CONFIG = (
     ResponseCode.SUCCESS,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -66,21 +66,21 @@ _MOST_BEGINNINGS = 10
 
 
 class BrokerAdminClient:
-    """Asks and changes brokers by address.
+    """Queries and configures brokers by address.
 
-    Each method raises `BrokerError` for a code that is no success, `RemotingError` where no
-    answer comes.
+    Each method raises `BrokerError` for a response code that is not accepted and `RemotingError`
+    if no answer arrives.
     """
 
     def __init__(self, calls: RequestCalls) -> None:
         self._calls = calls
 
     async def topic_configs(self, address: str) -> dict[str, TopicConfig]:
-        """Return the topics of a broker by name, RocketMQ's own too."""
+        """Return the topics of a broker by name, including RocketMQ's own."""
         return await self._pages(address, RequestCode.GET_ALL_TOPIC_CONFIG, _sorted_topics)
 
     async def update_topic(self, address: str, config: TopicConfig) -> None:
-        """Create a topic, or give it other settings; its attributes become those of ``config``."""
+        """Create or change a topic; its attributes become those of ``config``."""
         header = GetTopicConfigRequestHeader(topic=config.topic_name)
         current = await self._attributes(address, header)
         request = CreateTopicRequestHeader(
@@ -101,12 +101,12 @@ class BrokerAdminClient:
         await self._calls.answer(address, DeleteTopicRequestHeader(topic=topic))
 
     async def group_configs(self, address: str) -> dict[str, GroupConfig]:
-        """Return the consumer groups of a broker by name, RocketMQ's own too."""
+        """Return the consumer groups of a broker by name, including RocketMQ's own."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         return await self._pages(address, code, parse_groups)
 
     async def update_group(self, address: str, config: GroupConfig) -> None:
-        """Create a group, or give it other settings; its attributes become those of ``config``."""
+        """Create or change a group; its attributes become those of ``config``."""
         header = GetSubscriptionGroupConfigRequestHeader(group=config.group_name)
         current = await self._attributes(address, header)
         data = {**config.to_json(), "attributes": _changes(current, config.attributes)}
@@ -114,7 +114,7 @@ class BrokerAdminClient:
         await self._calls.answer(address, code, json.dumps(data).encode())
 
     async def delete_group(self, address: str, group: str, *, clean_offsets: bool = False) -> None:
-        """Delete a group's settings, and where it is in its queues if that is wanted."""
+        """Delete a group's settings and, with ``clean_offsets``, its offsets."""
         header = DeleteSubscriptionGroupRequestHeader(
             group_name=group, clean_offset=clean_offsets, remove_offset=clean_offsets
         )
@@ -128,12 +128,12 @@ class BrokerAdminClient:
     async def consume_stats(
         self, address: str, group: str, topic: str | None = None
     ) -> ConsumeStats:
-        """Return how far a group is in its queues on a broker; of one topic or of all."""
+        """Return a group's progress in a broker's queues, for one topic or (if None) for all."""
         header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         return await self._table(address, header, parse_consume_stats)
 
     async def consumer_connections(self, address: str, group: str) -> ConsumerConnections:
-        """Return the members of a group that a broker is connected with; maybe none."""
+        """Return the group members connected to a broker; possibly none."""
         header = GetConsumerConnectionListRequestHeader(consumer_group=group)
         known = (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE)
         answer = await self._calls.answer(address, header, accepted=known)
@@ -142,18 +142,18 @@ class BrokerAdminClient:
         return _parsed(answer.body, address, parse_consumer_connections)
 
     async def producer_connections(self, address: str, group: str) -> tuple[Connection, ...]:
-        """Return the producers of a group that a broker is connected with; maybe none."""
+        """Return the group's producers connected to a broker; possibly none."""
         header = GetProducerConnectionListRequestHeader(producer_group=group)
         try:
             return await self._table(address, header, parse_connections)
         except BrokerError as err:
-            # The code for "none" is that of any failure: only the words tell.
+            # Brokers use the general error code for "none": only the remark differs.
             if err.code == ResponseCode.SYSTEM_ERROR and "not exist" in err.remark:
                 return ()
             raise
 
     async def groups_of_topic(self, address: str, topic: str) -> set[str]:
-        """Return the groups that read a topic, or have read it."""
+        """Return the groups that read a topic or have read it."""
         header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
         return await self._table(address, header, _group_list)
 
@@ -168,17 +168,17 @@ class BrokerAdminClient:
         queue_id: int = ALL_QUEUES,
         offset: int | None = None,
     ) -> dict[MessageQueue, int]:
-        """Have a group go on elsewhere and return where.
+        """Reset a group's offsets and return the new ones.
 
-        Brokers of 4.x tell the connected members and refuse if there are none
-        (CONSUMER_NOT_ONLINE); those of 5.x note it themselves.
+        4.x brokers notify the connected members and refuse if there are none
+        (CONSUMER_NOT_ONLINE); 5.x brokers store the offsets themselves.
 
         Parameters
         ----------
         force
-            Also forwards; brokers of 5.x always do.
+            Also move offsets forward; 5.x brokers always do.
         queue_id, offset
-            One queue, and its offset; brokers of 5.x only.
+            One queue and its offset; 5.x brokers only.
         """
         header = ResetOffsetRequestHeader(
             group=group,
@@ -201,8 +201,8 @@ class BrokerAdminClient:
         return {key.strip(): value for key, separator, value in lines if separator}
 
     async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a running broker, and in its file."""
-        for name, value in settings.items():  # which may be a secret
+        """Change settings of a running broker and in its configuration file."""
+        for name, value in settings.items():  # the value may be a secret
             if "\n" in name or "\n" in value:
                 raise ClientError(f"the setting {name!r:.200} of a broker holds a line break")
         text = "".join(f"{key}={value}\n" for key, value in settings.items())
@@ -211,12 +211,12 @@ class BrokerAdminClient:
     async def consumer_running_info(
         self, address: str, group: str, client_id: str
     ) -> dict[str, Any]:
-        """Return what a connected consumer says that it does (``ConsumerRunningInfo``)."""
+        """Return the state that a connected consumer reports (``ConsumerRunningInfo``)."""
         header = GetConsumerRunningInfoRequestHeader(consumer_group=group, client_id=client_id)
         return await self._table(address, header, dict)
 
     async def _attributes(self, address: str, header: Request) -> dict[str, str]:
-        """Return the attributes of a topic or group; none if there is no such, nor in 4.x."""
+        """Return a topic's or group's attributes; empty if unknown, and from 4.x brokers."""
         answer = await self._calls.answer(address, header, accepted=_NO_CONFIG)
         if answer.code != ResponseCode.SUCCESS:
             return {}
@@ -241,7 +241,7 @@ class BrokerAdminClient:
 
 
 def _parsed(body: bytes, address: str, parse: Callable[[dict[str, Any]], T]) -> T:
-    """Return what a parser makes of an answer's body; RemotingFormatError names the broker."""
+    """Return the parsed body of an answer; RemotingFormatError names the broker."""
     try:
         return parse(json_object(parse_lenient_json(body.decode() or "null"), "the answer"))
     except ValueError as err:
@@ -271,9 +271,10 @@ def _attributes_of(data: dict[str, Any]) -> dict[str, str]:
 
 
 def _changes(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return what a broker must be told so that it has the wanted attributes.
+    """Return the changes that give a broker the requested attributes.
 
-    Only what differs: brokers refuse to be told again what cannot be changed (``queue.type``).
+    Only differences are sent: brokers refuse attributes that cannot change (``queue.type``), even
+    with the same value.
     """
     changed = {f"+{name}": value for name, value in wanted.items() if current.get(name) != value}
     return {**changed, **{f"-{name}": "" for name in current if name not in wanted}}
@@ -286,7 +287,7 @@ def _attribute_text(changes: Mapping[str, str]) -> str:
 # Source: RocketMQ ``MQClientAPIImpl.getAllTopicConfig``, ``getAllSubscriptionGroup`` (release
 # 5.5.0).
 class _Kind(NamedTuple):
-    """What one kind of table is asked for with, and where its rows and their number are."""
+    """How to request one kind of table, and the fields that give its rows and their number."""
 
     header: Callable[[int, str], RequestHeader]
     rows: str
@@ -320,14 +321,14 @@ PAGED_CODES = frozenset(_KINDS)
 async def paged_table(
     calls: RequestCalls, address: str, code: RequestCode, timeout_s: float | None = None
 ) -> dict[str, Any]:
-    """Return the whole table, as a broker that knows no pages answers it.
+    """Return the whole table in the form of a broker that does not use pages.
 
-    It begins again where the table changes between two pages.
+    Reading starts over if the table changes between two pages.
 
     Raises
     ------
     BrokerError, RemotingError
-        As of ``RequestCalls.answer``; also where the table changes all the time.
+        As in ``RequestCalls.answer``; RemotingError also if the table keeps changing.
     """
     kind = _KINDS[code]
     for _ in range(_MOST_BEGINNINGS):
@@ -342,7 +343,7 @@ async def paged_table(
 async def _read(
     calls: RequestCalls, address: str, kind: _Kind, timeout_s: float | None
 ) -> dict[str, Any] | None:
-    """Return the table; None: it changed meanwhile."""
+    """Return the table; None if it changed meanwhile."""
     whole: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     beside: dict[str, Any] = {}

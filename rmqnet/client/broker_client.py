@@ -1,4 +1,4 @@
-"""Requests of producers, consumers and readers to brokers, one method a request code.
+"""Requests that producers, consumers and readers send to brokers, one method per request code.
 
 Source: RocketMQ ``MQClientAPIImpl`` (releases 5.3.3 and 4.9.7).
 """
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rmqnet.remoting.remoting_client import RemotingClient
 
 LITE_PULL_FLAG = 16
-"""Bit of a pull's sysFlag: it goes by LITE_PULL_MESSAGE (``PullSysFlag``)."""
+"""Bit of a pull's sysFlag: send it as LITE_PULL_MESSAGE (``PullSysFlag``)."""
 
 _PULL_STATUS = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -62,12 +62,13 @@ _PULL_STATUS = {
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Records that a broker's index led to (RocketMQ ``QueryResult``).
+    """Records that a broker located through its index (RocketMQ ``QueryResult``).
 
     Parameters
     ----------
     index_last_update_timestamp, index_last_update_phyoffset
-        How far the broker's index is: time in ms, and place in its log; 0 if nothing was found.
+        How far the broker's index reaches: time in ms and byte offset in its log; 0 if no record
+        matched.
     """
 
     body: bytes
@@ -76,10 +77,10 @@ class QueryResult:
 
 
 class BrokerClient:
-    """Asks brokers by address.
+    """Sends requests to brokers by address.
 
-    Each method raises `BrokerError` for a code that is no success, `RemotingError` where no
-    answer comes. ``timeout_s``: how long it is waited for; None: as the client is set up.
+    Each method raises `BrokerError` for a response code that is not accepted and `RemotingError`
+    if no answer arrives. If ``timeout_s`` is None, the client's default timeout applies.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class BrokerClient:
         code: RequestCode = RequestCode.SEND_MESSAGE_V2,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Send a message or batch and return what became of it.
+        """Send a message or batch and return the broker's result.
 
         Parameters
         ----------
@@ -120,13 +121,13 @@ class BrokerClient:
         body: bytes,
         code: RequestCode = RequestCode.SEND_MESSAGE_V2,
     ) -> None:
-        """Send a message or batch; nobody says what became of it."""
+        """Send a message or batch without an answer from the broker."""
         await self._calls.tell_command(address, RemotingCommand.request(header, body, code))
 
     async def pull(
         self, address: str, header: PullMessageRequestHeader, timeout_s: float | None = None
     ) -> PullResult:
-        """Pull from a queue; the time must exceed the one that the broker may wait."""
+        """Pull from a queue; the timeout must exceed the time that the broker may wait."""
         code = (
             RequestCode.LITE_PULL_MESSAGE
             if header.sys_flag & LITE_PULL_FLAG
@@ -149,7 +150,7 @@ class BrokerClient:
     async def query_message(
         self, address: str, header: QueryMessageRequestHeader, timeout_s: float | None = None
     ) -> QueryResult:
-        """Return messages of a topic with a key or unique key, stored in a span of time."""
+        """Return a topic's messages with a key or unique key, stored within a time range."""
         known = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answer = await self._calls.answer(address, header, timeout_s=timeout_s, accepted=known)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -162,14 +163,14 @@ class BrokerClient:
     async def view_message(
         self, address: str, topic: str, commit_log_offset: int, timeout_s: float | None = None
     ) -> bytes:
-        """Return the record at a place of a broker's log; BrokerError where there is none."""
+        """Return the record at an offset of a broker's log; BrokerError if there is none."""
         header = ViewMessageRequestHeader(topic=topic, offset=commit_log_offset)
         return (await self._calls.answer(address, header, timeout_s=timeout_s)).body
 
     async def max_offset(
         self, address: str, queue: MessageQueue, timeout_s: float | None = None
     ) -> int:
-        """Return the end of a queue: the offset that its next message gets."""
+        """Return the end of a queue, which is the offset of its next message."""
         header = GetMaxOffsetRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
@@ -197,7 +198,7 @@ class BrokerClient:
     ) -> int:
         """Return the first offset stored at or after a time (ms); the end if there is none.
 
-        Brokers of 4.x return the nearest, and the last message instead of the end.
+        4.x brokers return the nearest offset, and the last message's instead of the end.
         """
         header = SearchOffsetRequestHeader(
             topic=queue.topic,
@@ -212,7 +213,7 @@ class BrokerClient:
     async def earliest_store_time(
         self, address: str, queue: MessageQueue, timeout_s: float | None = None
     ) -> int:
-        """Return when a queue's first message was stored, ms; -1 if it has none."""
+        """Return the store time (ms) of a queue's first message; -1 if the queue is empty."""
         header = GetEarliestMsgStoretimeRequestHeader(
             topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
@@ -228,12 +229,13 @@ class BrokerClient:
         set_zero_if_not_found: bool | None = None,
         timeout_s: float | None = None,
     ) -> int | None:
-        """Return where a group goes on in a queue; None if the broker has noted nothing.
+        """Return a group's committed offset in a queue; None if the broker has none.
 
         Parameters
         ----------
         set_zero_if_not_found
-            False: None also for a young queue, whose first message is in memory; else 0 there.
+            If False, a new queue whose first message is still in memory also gives None; otherwise
+            it gives 0.
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group,
@@ -258,7 +260,7 @@ class BrokerClient:
         oneway: bool = False,
         timeout_s: float | None = None,
     ) -> None:
-        """Have the broker note where a group goes on; with ``oneway`` it does not answer."""
+        """Commit a group's offset on the broker; with ``oneway`` the broker does not answer."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
@@ -272,7 +274,7 @@ class BrokerClient:
             await self._calls.answer(address, header, timeout_s=timeout_s)
 
     async def heartbeat(self, address: str, body: bytes, timeout_s: float | None = None) -> int:
-        """Announce this client's groups; return the broker's version, a number of MQVersion."""
+        """Announce this client's groups and return the broker's MQVersion number."""
         answer = await self._calls.answer(
             address, RequestCode.HEART_BEAT, body, timeout_s=timeout_s
         )
@@ -286,7 +288,7 @@ class BrokerClient:
         producer_group: str | None = None,
         consumer_group: str | None = None,
     ) -> None:
-        """Say that this client is no longer a member of a group."""
+        """Remove this client from a group on a broker."""
         header = UnregisterClientRequestHeader(
             client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
         )
@@ -295,7 +297,7 @@ class BrokerClient:
     async def check_client_config(
         self, address: str, client_id: str, group: str, subscription: SubscriptionData
     ) -> None:
-        """Have the broker look at an SQL expression; BrokerError says what it does not like."""
+        """Have the broker check an SQL expression; BrokerError states what is wrong."""
         data = {
             "clientId": client_id,
             "group": group,
@@ -320,9 +322,9 @@ class BrokerClient:
         queues: Collection[MessageQueue],
         timeout_s: float | None = None,
     ) -> set[MessageQueue]:
-        """Lock queues for one member of a group; return those that it has now.
+        """Lock queues for one member of a group and return the queues it has locked.
 
-        A lock holds for a minute unless it is renewed.
+        A lock expires after a minute unless it is renewed.
         """
         answer = await self._calls.answer(
             address,
@@ -342,7 +344,7 @@ class BrokerClient:
         *,
         oneway: bool = False,
     ) -> None:
-        """Give locked queues away; with ``oneway`` the broker does not answer."""
+        """Unlock queues; with ``oneway`` the broker does not answer."""
         body = _lock_body(group, client_id, queues)
         if oneway:
             await self._calls.tell(address, RequestCode.UNLOCK_BATCH_MQ, body)
@@ -355,7 +357,7 @@ class BrokerClient:
         header: ConsumerSendMsgBackRequestHeader,
         timeout_s: float | None = None,
     ) -> None:
-        """Have the broker deliver a message again later, or put it aside."""
+        """Have the broker redeliver a message later or move it to the dead letters."""
         await self._calls.answer(address, header, timeout_s=timeout_s)
 
     async def end_transaction(self, address: str, header: EndTransactionRequestHeader) -> None:

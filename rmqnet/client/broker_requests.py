@@ -1,4 +1,4 @@
-"""Requests that brokers send to a client, and who answers them.
+"""Handlers of the requests that brokers send to a client.
 
 Source: RocketMQ ``ClientRemotingProcessor`` (releases 5.3.3 and 4.9.7).
 """
@@ -47,12 +47,12 @@ _ARRIVE_TIME = "ARRIVE_TIME"
 
 
 class BrokerRequests(RequestProcessor):
-    """Answers brokers; what may wait runs in threads of a pool.
+    """Answers brokers' requests; work that may block runs in a thread pool.
 
     Parameters
     ----------
     pool
-        Gives the threads; called when the first is needed.
+        Returns the thread pool; first called when a thread is needed.
     """
 
     def __init__(self, groups: Heartbeats, pool: Callable[[], Executor]) -> None:
@@ -60,7 +60,7 @@ class BrokerRequests(RequestProcessor):
         self._pool = pool
 
     def register(self, remoting: RemotingClient) -> None:
-        """Take the requests of brokers from now on."""
+        """Start handling the requests of brokers."""
         for code, handler in self.handlers().items():
             remoting.register_processor(code, handler)
 
@@ -126,7 +126,7 @@ class BrokerRequests(RequestProcessor):
     async def _reply(self, address: str, request: RemotingCommand) -> RemotingCommand:
         header = decode_header(ReplyMessageRequestHeader, request.ext_fields)
         message = _reply_message(header, request.body)
-        # Not in the pool: listeners there may take long, or wait for this very reply.
+        # Not in the pool: listeners there may take long or wait for this reply.
         if not any(producer.on_reply(message) for producer in self._groups.producers.values()):
             logger.warning("%s brings a reply that nobody waits for (any more)", address)
         return request.success()
@@ -147,7 +147,7 @@ def _offsets_of(request: RemotingCommand, address: str) -> dict[MessageQueue, in
         return {}
     data = json_object(parse_lenient_json(request.body.decode()), f"offsets from {address}")
     table = data.get("offsetTable")
-    if isinstance(table, list):  # where the administrator's tool is one in C++
+    if isinstance(table, list):  # sent by C++ administration tools
         return {queue_from_json(each): int(each["offset"]) for each in table}
     return {queue: int(offset) for queue, offset in queue_table(data, "offsetTable").items()}
 

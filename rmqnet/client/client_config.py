@@ -1,4 +1,4 @@
-"""Settings that all clients have: producers, consumers, admins, readers."""
+"""Settings shared by all clients: producers, consumers, admins and readers."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _MAX_INTERVAL_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """How to find a cluster and how to behave towards it (RocketMQ ``ClientConfig``, 5.3.3).
+    """Settings for connecting to a cluster (RocketMQ ``ClientConfig``, 5.3.3).
 
-    Holds plain values, so that it pickles; its ``repr`` shows no secrets.
+    It has only plain values, so it can be pickled; its ``repr`` shows no secrets.
 
     Parameters
     ----------
     namesrv_addr
-        Name servers: ``host:port``, several with ``;`` between.
+        Name servers as ``host:port``, separated by ``;``.
     instance_name
-        Tells apart clients of one machine. ``DEFAULT`` becomes one of its own for each client
-        whose group shares queues out, see `with_own_instance_name`.
+        Distinguishes clients on one machine. ``DEFAULT`` is replaced with a unique name for each
+        client whose group divides queues among members, see `with_own_instance_name`.
     unit_name
-        Third part of the client id; None: it has two.
+        Optional third part of the client id; left out by default.
     client_ip
-        First part of the client id; None: this machine's address.
+        First part of the client id; this machine's address if None.
     credentials
-        Access key and secret key, if the cluster asks for them.
+        Access key and secret key, if the cluster requires them.
     tls
-        How to encrypt; None: not.
+        TLS settings; no encryption if None.
     poll_name_server_interval_ms
-        Between two looks at the routes of the topics in use.
+        Interval at which the routes of the topics in use are refreshed.
     heartbeat_broker_interval_ms
-        Between two heartbeats; brokers forget a client after 120,000 ms without.
+        Interval between heartbeats; brokers drop a client after 120,000 ms without one.
     persist_consumer_offset_interval_ms
-        Between two times that a consumer tells how far it is.
+        Interval at which a consumer commits its offsets.
     mq_client_api_timeout_ms
-        How long an answer of a name server or broker is waited for, unless a call says otherwise.
+        Default timeout for requests to name servers and brokers.
     """
 
     namesrv_addr: str
@@ -70,7 +70,7 @@ class ClientConfig:
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """Their addresses, each once."""
+        """Addresses of the name servers, without repeats."""
         return parse_addresses(self.namesrv_addr)
 
     @property
@@ -85,10 +85,10 @@ class ClientConfig:
         return "@".join([*parts, self.unit_name] if self.unit_name else parts)
 
     def with_own_instance_name(self) -> ClientConfig:
-        """Return settings that no other client shares: ``DEFAULT`` becomes ``pid#nanoseconds``.
+        """Return settings with a unique instance name: ``DEFAULT`` becomes ``pid#nanoseconds``.
 
-        Two members of a group with one client id would be one to the brokers, and share out
-        queues wrongly. Source: ``ClientConfig.changeInstanceNameToPID``.
+        If two members of a group had the same client id, brokers would count them as one, and
+        queues would be divided wrongly. Source: ``ClientConfig.changeInstanceNameToPID``.
         """
         if self.instance_name != DEFAULT_INSTANCE_NAME:
             return self
@@ -99,5 +99,5 @@ _SETTINGS = Settings(ClientConfig, {}, (1, _MAX_INTERVAL_MS), keys=str, error=Cl
 
 
 def client_config(config: ClientConfig | str) -> ClientConfig:
-    """Return settings: those given, or the default ones for these name servers."""
+    """Return the given settings, or default settings for the given name servers."""
     return ClientConfig(config) if isinstance(config, str) else config

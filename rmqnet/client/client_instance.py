@@ -1,4 +1,4 @@
-"""What all producers, consumers and readers of a process share towards one cluster."""
+"""Connections, routes and heartbeats that a process's clients of one cluster share."""
 
 from __future__ import annotations
 
@@ -47,20 +47,21 @@ _ANNOUNCE_WAIT_S = 0.5
 class ClientInstance(ShuttingDown):
     """Connections, routes and heartbeats of one client (RocketMQ's ``MQClientInstance``).
 
-    All sockets live in one event loop in a thread of its own. The methods that are ``async`` run
-    there: hand them to `call`, which waits, or to `submit`, which does not. Everything else may be
-    called in any thread. It sends heartbeats only while a group is registered.
+    All sockets belong to one event loop, which runs in its own thread. The ``async`` methods run
+    there: pass them to `call`, which waits, or to `submit`, which does not. All other methods may
+    be called in any thread. The client sends heartbeats only while a group is registered.
 
-    A forked child cannot use its parent's client: it gets `ClientError` and must start its own.
+    A forked child cannot use its parent's client: calls raise `ClientError`, and the child must
+    start its own.
 
     Parameters
     ----------
     config
-        How to find the cluster; or just the addresses of its name servers.
+        The client's settings, or only the addresses of the name servers.
     own_instance_name
-        Give this client an instance name of its own where the settings say ``DEFAULT``. False
-        where the client id must stay the same from run to run, as for broadcasting consumers that
-        keep their offsets in a file.
+        If True, replace the instance name ``DEFAULT`` with one unique to this client. Use False
+        if the client id must stay the same from run to run, as for broadcasting consumers that
+        store their offsets in a file.
     """
 
     def __init__(self, config: ClientConfig | str, *, own_instance_name: bool = True) -> None:
@@ -79,7 +80,7 @@ class ClientInstance(ShuttingDown):
         self._make_parts(self.config)
 
     def start(self) -> ClientInstance:
-        """Start the thread; nothing is connected yet. A second call does nothing."""
+        """Start the thread without connecting yet. A second call does nothing."""
         self._check_process()
         with self._lock:
             if self._is_closed:
@@ -95,12 +96,12 @@ class ClientInstance(ShuttingDown):
         return self
 
     def shutdown(self) -> None:
-        """Leave all groups, close all connections, end the thread.
+        """Leave all groups, close all connections and end the thread.
 
-        Requests that still wait end with `ClientError`. May be called in any thread, also in a
-        listener's, and more than once.
+        Requests that are still waiting raise `ClientError`. May be called more than once and in any
+        thread, including a listener's.
         """
-        if self._process != os.getpid():  # the parent's thread and sockets: not this process's
+        if self._process != os.getpid():  # the thread and sockets belong to the parent
             return
         with self._lock:
             was_closed, self._is_closed = self._is_closed, True
@@ -114,18 +115,18 @@ class ClientInstance(ShuttingDown):
 
     @property
     def is_running(self) -> bool:
-        """It takes requests."""
+        """Whether this client accepts requests."""
         return self._is_started and not self._is_closed and self._process == os.getpid()
 
     @property
     def broker_versions(self) -> dict[str, int]:
-        """Version, a number of MQVersion, of each broker that answered a heartbeat, by address."""
+        """MQVersion number of each broker that answered a heartbeat, by address."""
         return self._heartbeats.broker_versions
 
-    # How threads come to what runs in the loop.
+    # Calls into the event loop from other threads.
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the event loop and return at once.
+        """Run a coroutine in the event loop and return immediately.
 
         Raises
         ------
@@ -142,25 +143,25 @@ class ClientInstance(ShuttingDown):
             raise self._not_running() from err
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
-        if self._is_closed:  # just now: whoever closes may not have seen it
+        if self._is_closed:  # since the check above: _close may have missed this future
             self._cancel_waiting()
         return future
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run a coroutine in the event loop and wait for what it returns.
+        """Run a coroutine in the event loop and return its result.
 
         Parameters
         ----------
         timeout_s
-            Wait this long at most; None: until it ends, as requests do by their own timeouts.
+            Longest wait. If None, wait until the coroutine ends; requests have their own timeouts.
 
         Raises
         ------
         RemotingTimeoutError
-            It did not end in time; it was cancelled.
+            The coroutine did not end in time and was cancelled.
         ClientError
             The client is not started, was shut down meanwhile, or belongs to the parent process;
-            or this is the event loop's own thread, which must not wait.
+            or the caller runs in the event loop's own thread, which must not wait.
         """
         if getattr(self._own_threads, "is_loop", False):
             work.close()
@@ -185,13 +186,13 @@ class ClientInstance(ShuttingDown):
     # Routes.
 
     def cached_route(self, topic: str) -> TopicRoute | None:
-        """Return a topic's route as it is known now, without asking; None if it is not."""
+        """Return a topic's cached route without asking a name server; None if not cached."""
         return self._routes.cached(topic)
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return a topic's route: as it is known, else a name server is asked.
+        """Return a topic's route, asking a name server if it is not cached.
 
-        It is looked at again each ``poll_name_server_interval_ms`` while it is in use.
+        While the topic is in use, the route is refreshed each ``poll_name_server_interval_ms``.
 
         Raises
         ------
@@ -201,18 +202,18 @@ class ClientInstance(ShuttingDown):
         return await self._announced(self._routes.route(topic))
 
     async def refresh_route(self, topic: str) -> TopicRoute:
-        """Ask a name server for a route now, as after a broker did not answer."""
+        """Ask a name server for a route now, for example after a broker did not answer."""
         return await self._announced(self._routes.refresh(topic))
 
     async def publish_route(
         self, topic: str, queue_nums: int = 4, created_like: str = AUTO_CREATE_TOPIC
     ) -> TopicRoute:
-        """Return the route to send by; of an unknown topic the one that brokers will give it.
+        """Return the route for sending; for an unknown topic, the route brokers will give it.
 
         Parameters
         ----------
         queue_nums
-            Queues that a topic created so has on each broker, at most
+            Most queues that a topic created this way gets on each broker
             (``defaultTopicQueueNums``).
         created_like
             The topic whose queues brokers copy (``createTopicKey``).
@@ -223,69 +224,69 @@ class ClientInstance(ShuttingDown):
     def find_broker(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this_broker: bool = True
     ) -> BrokerAddress:
-        """Return where a broker of a route is, and whether it is a slave.
+        """Return the address of a broker named in a route, and whether it is a slave.
 
         Parameters
         ----------
         broker_id
-            0: the master. Of a slave that is gone, the one of the next id serves.
+            0 is the master. If a slave is gone, the slave with the next id is returned.
         only_this_broker
-            False: any other of that name serves, too.
+            If False, any other broker of that name may be returned instead.
 
         Raises
         ------
         ClientError
-            No route kept names it.
+            No cached route names it.
         """
         return self._routes.find_broker(broker_name, broker_id, only_this_broker=only_this_broker)
 
     def broker_address(
         self, broker_name: str, broker_id: int = MASTER_ID, *, slave_ok: bool = False
     ) -> str:
-        """Return the address of a broker of a route; with ``slave_ok`` that of any of its name.
+        """Return a broker's address; with ``slave_ok``, that of any broker of the name.
 
         Raises
         ------
         ClientError
-            No route kept names it.
+            No cached route names it.
         """
         return self.find_broker(broker_name, broker_id, only_this_broker=not slave_ok).address
 
     def addresses_of(self, broker_name: str) -> list[BrokerAddress]:
-        """Return where the brokers of a name are, the master first; empty if no route names it."""
+        """Return the addresses of a name's brokers, master first; empty if no route names it."""
         return self._routes.addresses_of(broker_name)
 
     def is_at(self, broker_name: str, address: str) -> bool:
-        """Return whether a route kept names this address for a broker, or for a slave of it."""
+        """Return whether a cached route gives this address for a broker or one of its slaves."""
         return address in self._routes.brokers.get(broker_name, {}).values()
 
     # Groups.
 
     async def register_producer(self, group: str, producer: GroupProducer) -> None:
-        """Announce a producer to the brokers of its topics, from now on."""
+        """Announce a producer to the brokers of its topics, now and with each heartbeat."""
         self._heartbeats.add_producer(group, producer)
         await self._heartbeats.send()
 
     async def register_consumer(self, group: str, consumer: GroupConsumer) -> None:
-        """Announce a consumer to the brokers of its topics: now, and from now on.
+        """Announce a consumer to the brokers of its topics, now and with each heartbeat.
 
-        A broker may say that the group's members changed before this returns.
+        A broker may report that the group's members changed before this returns.
         """
         self._heartbeats.add_consumer(group, consumer)
         for subscription in consumer.heartbeat_data().subscriptions:
             try:
                 await self._routes.route(subscription.topic)
-            except TopicNotFoundError as err:  # a topic may come later, as %RETRY% topics do
+            except TopicNotFoundError as err:  # may be created later, as %RETRY% topics are
                 logger.info("%s", err)
         await self._heartbeats.send()
 
     async def unregister_producer(self, group: str) -> None:
-        """Leave a group: the brokers are told."""
+        """Leave a producer group and notify the brokers."""
         if self._heartbeats.producers.pop(group, None) is not None:
             await self._heartbeats.unregister(producer_group=group)
 
     async def unregister_consumer(self, group: str) -> None:
-        """Leave a group: the brokers are told, and tell the other members."""
+        """Leave a consumer group and notify the brokers, which notify the other members."""
         if self._heartbeats.consumers.pop(group, None) is not None:
             await self._heartbeats.unregister(consumer_group=group)
 
@@ -294,7 +295,7 @@ class ClientInstance(ShuttingDown):
         return self._heartbeats.consumers.get(group) is consumer
 
     async def send_heartbeats(self) -> None:
-        """Send heartbeats to all brokers in use now, as after a subscription changed."""
+        """Send heartbeats to all brokers in use now, for example after a subscription changed."""
         await self._heartbeats.send()
 
     def _make_parts(self, config: ClientConfig) -> None:
@@ -337,7 +338,7 @@ class ClientInstance(ShuttingDown):
         found = await route
         if self._routes.brokers is not self._announced_to:
             self._announced_to = self._routes.brokers
-            # One broker that does not answer must not hold up what goes to the others.
+            # A broker that does not answer must not delay requests to the others.
             task = self._in_background(self._logged(self._announce_to_new()))
             await asyncio.wait({task}, timeout=_ANNOUNCE_WAIT_S)
         return found
@@ -346,7 +347,7 @@ class ClientInstance(ShuttingDown):
         return await self._heartbeats.send_to_new()
 
     def _connection_closed(self, address: str) -> None:
-        """Announce the groups again once the broker is back: it forgot them with the connection."""
+        """Announce the groups again once the broker is back: it forgets them on disconnect."""
         for consumer in self._heartbeats.consumers.values():
             consumer.on_connection_closed(address)
         if self._heartbeats.forget(address) and not self._is_closed:
@@ -363,7 +364,7 @@ class ClientInstance(ShuttingDown):
             pause_s *= 2
 
     async def _logged(self, work: Awaitable[object]) -> None:
-        """Await work whose failure must not end what goes on in the background."""
+        """Await work and log its failure, so that background tasks go on."""
         try:
             await work
         except Exception:
@@ -394,12 +395,12 @@ class ClientInstance(ShuttingDown):
             self._loop_thread.shutdown()
             self._cancel_waiting()
             if self._pool is not None:
-                # A listener that shuts its client down cannot be waited for: it waits for this.
+                # Called by a listener, this must not wait for the listener's own thread.
                 is_listener = getattr(self._own_threads, "is_listener", False)
                 self._pool.shutdown(wait=not is_listener)
 
     def _listener_pool(self) -> ThreadPoolExecutor:
-        if self._pool is None:  # made in the loop only
+        if self._pool is None:  # created only in the loop
             self._pool = ThreadPoolExecutor(
                 _POOL_THREADS, f"rocketmq-listener-{self.client_id}", self._mark_listener
             )

@@ -1,4 +1,4 @@
-"""What a client tells brokers about its groups, again and again."""
+"""Contents of the heartbeats with which a client announces its groups to brokers."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Enum)
 
 TAG = "TAG"
-"""Type of an expression of tags; one without a type is of this, as in RocketMQ."""
+"""Type of tag expressions, and of expressions without a type, as in RocketMQ."""
 
 CLIENT_INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
-"""Group that every client announces: its consumers send failed messages back by it."""
+"""Group that every client announces; its consumers use it to send failed messages back."""
 
 
 class ConsumeType(Enum):
-    """Who asks: the application, or its client on its own (RocketMQ ``ConsumeType``)."""
+    """Whether the application or its client requests messages (RocketMQ ``ConsumeType``)."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
 
 
 class MessageModel(Enum):
-    """Whether the members of a group share the messages, or each gets all."""
+    """Whether the members of a group share the messages or each gets all of them."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group begins that has read nothing yet."""
+    """Where a group that has no offset yet starts."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
     CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
 
 
-# As the enums of RocketMQ are declared: clients in C++ send the number. Old clients know more
-# places to begin at, all of which mean the first one.
+# In the order of RocketMQ's enums: C++ clients send the number. Old clients have more start
+# positions, all of which mean the first one.
 _CONSUME_TYPES = (ConsumeType.CONSUME_ACTIVELY, ConsumeType.CONSUME_PASSIVELY)
 _MESSAGE_MODELS = (MessageModel.BROADCASTING, MessageModel.CLUSTERING)
 _PLACES = (
@@ -63,12 +63,12 @@ _PLACES = (
 
 @dataclass(frozen=True)
 class SubscriptionData:
-    """What a group wants of a topic (RocketMQ ``SubscriptionData``).
+    """A group's subscription to one topic (RocketMQ ``SubscriptionData``).
 
     Parameters
     ----------
     sub_version
-        Time of this subscription, ms: brokers take the newest.
+        Time of this subscription, ms; brokers use the newest.
     expression_type
         ``TAG`` or ``SQL92``.
     """
@@ -81,7 +81,7 @@ class SubscriptionData:
     expression_type: str = TAG
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as brokers read it."""
+        """Return the JSON object that brokers read."""
         return {
             "classFilterMode": False,
             "codeSet": list(self.codes),
@@ -105,7 +105,7 @@ class ConsumerData:
     unit_mode: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as brokers read it."""
+        """Return the JSON object that brokers read."""
         return {
             "consumeFromWhere": self.consume_from_where.value,
             "consumeType": self.consume_type.value,
@@ -118,14 +118,14 @@ class ConsumerData:
 
 @dataclass(frozen=True)
 class HeartbeatData:
-    """What a client announces (RocketMQ ``HeartbeatData``).
+    """A client's announcement of its groups (RocketMQ ``HeartbeatData``).
 
     Parameters
     ----------
     fingerprint
-        Stands for all of it, in the second form of heartbeats; 0 in the first.
+        Identifies the contents in the second form of heartbeats; 0 in the first form.
     is_without_subscriptions
-        The second form: the subscriptions are those that the broker knows.
+        True in the second form, which refers to the subscriptions that the broker knows.
     """
 
     client_id: str
@@ -136,10 +136,10 @@ class HeartbeatData:
 
 
 def parse_heartbeat(body: bytes) -> HeartbeatData:
-    """Return what is in the body of a heartbeat; ValueError for what is none.
+    """Return the contents of a heartbeat's body; ValueError if it is not a heartbeat.
 
-    It is read as fastjson reads it: clients in other languages than Java write numbers as text,
-    enums as numbers, or capitals where RocketMQ has none.
+    Parsing is as lenient as fastjson's: clients in languages other than Java write numbers as
+    text, enums as numbers, or capitals where RocketMQ has none.
     """
     data = json_object(parse_lenient_json(body.decode()), "heartbeat")
     return HeartbeatData(
@@ -152,7 +152,7 @@ def parse_heartbeat(body: bytes) -> HeartbeatData:
 
 
 def parse_subscription(data: dict[str, Any]) -> SubscriptionData:
-    """Return a subscription as clients send it and brokers tell it; ValueError for what is none."""
+    """Return a subscription sent by a client or broker; ValueError if it is not valid."""
     return SubscriptionData(
         str(json_field(data, "topic") or ""),
         str(json_field(data, "subString") or ""),
@@ -175,7 +175,7 @@ def _consumer(data: dict[str, Any]) -> ConsumerData:
 
 
 def _choice(data: dict[str, Any], name: str, declared: tuple[E, ...], default: E) -> E:
-    """Return the member of an enum that is named, or counted from 0; else the default."""
+    """Return the enum member with the given name or index from 0; otherwise the default."""
     value = json_field(data, name)
     if isinstance(value, int) and not isinstance(value, bool):
         return declared[value] if 0 <= value < len(declared) else default

@@ -1,4 +1,4 @@
-"""Telling brokers, again and again, which groups this client is a member of."""
+"""Periodic heartbeats that announce this client's groups to brokers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeats:
-    """The groups of a client, and the brokers that know of them. Used in the event loop."""
+    """The groups of a client and the brokers that know them. Used only in the event loop."""
 
     def __init__(
         self, client_id: str, broker: BrokerClient, routes: RouteTable, outages: OutageLog
@@ -37,11 +37,11 @@ class Heartbeats:
         self.producers: dict[str, GroupProducer] = {}
         self.consumers: dict[str, GroupConsumer] = {}
         self.broker_versions: dict[str, int] = {}
-        """The version, a number of MQVersion, of each broker that knows this client."""
+        """MQVersion number of each broker that knows this client, by address."""
 
     @property
     def used_topics(self) -> set[str]:
-        """The topics that the groups have to do with."""
+        """The topics that the groups subscribe or publish to."""
         topics = {
             subscription.topic
             for consumer in self.consumers.values()
@@ -60,25 +60,25 @@ class Heartbeats:
         self.consumers[group] = consumer
 
     async def send(self) -> None:
-        """Send a heartbeat to all brokers in use; a failure is logged."""
+        """Send a heartbeat to all brokers in use; failures are logged."""
         await self._send_to(self._addresses())
 
     async def send_to_new(self) -> bool:
-        """Send one to brokers that have not had any, or not over this connection."""
+        """Send one to brokers without one on this connection; True if all now know this client."""
         new = self._addresses() - self.broker_versions.keys()
         await self._send_to(new)
         return new <= self.broker_versions.keys()
 
     def forget(self, address: str) -> bool:
-        """Note that the connection to a broker is gone; True if it knew this client."""
+        """Note that a broker's connection is closed; True if the broker knew this client."""
         return self.broker_versions.pop(address, None) is not None
 
     async def unregister(self, **group: str) -> None:
-        """Tell all brokers, slaves too, that this client leaves a group; a failure is logged."""
+        """Leave a group on all brokers, slaves included; failures are logged."""
         await self._leave_brokers([group])
 
     async def leave(self) -> None:
-        """Leave all groups, with all brokers."""
+        """Leave all groups on all brokers."""
         groups = [{"consumer_group": group} for group in self.consumers]
         groups += [{"producer_group": group} for group in self.producers]
         if self.broker_versions:
@@ -129,46 +129,46 @@ class Heartbeats:
         try:
             for group in groups:
                 await self._broker.unregister(address, self._client_id, **group)
-        except (BrokerError, RemotingError) as err:  # it will see the connection end
+        except (BrokerError, RemotingError) as err:  # the broker will notice the closed connection
             text = "%s does not know that groups %s are left: %s"
             self._outages.report(logger, err, text, address, groups, err)
 
 
 class GroupProducer(Protocol):
-    """A producer as its client sees it."""
+    """The part of a producer that its client uses."""
 
     def publish_topics(self) -> Collection[str]:
-        """Return the topics that it sends to; called in the event loop: it must not wait."""
+        """Return the topics it sends to; called in the event loop, so it must not block."""
 
     def check_transaction(
         self, message: Message, header: CheckTransactionStateRequestHeader, broker_address: str
     ) -> None:
-        """Find out what became of a half message and tell the broker; called in a pool thread."""
+        """Check a half message's transaction and answer the broker; called in a pool thread."""
 
     def on_reply(self, message: Message) -> bool:
-        """Take the reply to a request (property ``CORRELATION_ID``); False if it is not its own.
+        """Accept the reply to a request (property ``CORRELATION_ID``); False if it is not its own.
 
-        Called in the event loop: it must not wait.
+        Called in the event loop, so it must not block.
         """
 
 
 class GroupConsumer(Protocol):
-    """A consumer as its client sees it."""
+    """The part of a consumer that its client uses."""
 
     def heartbeat_data(self) -> ConsumerData:
-        """Return what brokers are to know; called in the event loop: it must not wait."""
+        """Return the data for heartbeats; called in the event loop, so it must not block."""
 
     def on_consumer_ids_changed(self) -> None:
-        """Share out queues anew, soon: members came or went. Called in the event loop."""
+        """Rebalance soon, as members joined or left. Called in the event loop."""
 
     def on_connection_closed(self, address: str) -> None:
-        """Rely on nothing that a broker forgets when it ends. Called in the event loop."""
+        """Discard state that the broker drops on disconnect. Called in the event loop."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere, as an administrator wants; called in a pool thread."""
+        """Continue at offsets set by an administrator; called in a pool thread."""
 
     def consumer_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return how far it is in each queue of a topic; called in a pool thread."""
+        """Return the consumer's offset in each queue of a topic; called in a pool thread."""
 
     def running_info(self) -> dict[str, Any]:
         """Return RocketMQ's ``ConsumerRunningInfo`` as JSON values; called in a pool thread.
@@ -177,7 +177,7 @@ class GroupConsumer(Protocol):
         """
 
     def consume_directly(self, message: Message, broker_name: str) -> dict[str, Any]:
-        """Give one message to the listener now; called in a pool thread.
+        """Pass one message to the listener now; called in a pool thread.
 
         Returns RocketMQ's ``ConsumeMessageDirectlyResult`` as JSON values.
         """

@@ -1,4 +1,4 @@
-"""The name of one queue: what producers send to and consumers share out."""
+"""The identity of one queue: topic, broker name and queue id."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 class MessageQueue(NamedTuple):
     """One queue of a topic on one broker (or its slaves).
 
-    Orders as RocketMQ's ``MessageQueue.compareTo``: topic, broker, queue id. All members of a
-    consumer group must see their queues in this order.
+    Sorts like RocketMQ's ``MessageQueue.compareTo``: by topic, broker, queue id. All members of a
+    consumer group must order their queues this way.
     """
 
     topic: str

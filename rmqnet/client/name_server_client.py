@@ -1,4 +1,4 @@
-"""Requests to name servers: one of several answers, the next where it fails."""
+"""Requests to name servers, with failover from one server to the next."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 class NameServerClient:
-    """Asks name servers (the part of RocketMQ's ``MQClientAPIImpl`` that does).
+    """Sends requests to name servers (part of RocketMQ's ``MQClientAPIImpl``).
 
-    One of them, chosen by chance, is asked as long as it answers; then the next is.
+    It chooses a name server at random and asks it until it fails to answer, then the next.
 
     Parameters
     ----------
@@ -54,18 +54,18 @@ class NameServerClient:
 
     @property
     def chosen(self) -> str:
-        """The one that is asked at present."""
+        """The name server that requests go to at present."""
         return self._name_servers[self._chosen]
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return where the queues of a topic are.
+        """Return the route of a topic.
 
         Raises
         ------
         TopicNotFoundError
             The name server does not know the topic.
         RemotingError
-            No name server answers.
+            No name server answered.
         """
         header = GetRouteInfoRequestHeader(topic=topic)
         known = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
@@ -88,7 +88,7 @@ class NameServerClient:
         return await self._topic_list(GetTopicsByClusterRequestHeader(cluster=cluster))
 
     async def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Have all name servers forget a topic: of one cluster, or of all."""
+        """Delete a topic from all name servers, for one cluster or (if None) for all."""
         await self._tell_all(DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster))
 
     async def kv_config(self, namespace: str, key: str) -> str | None:
@@ -128,7 +128,7 @@ class NameServerClient:
     async def _ask(
         self, request: Request, accepted: tuple[int, ...] = (ResponseCode.SUCCESS,)
     ) -> tuple[str, RemotingCommand]:
-        """Return who answered and what; the next is asked where one does not answer."""
+        """Return the first name server that answers, and its answer."""
         command = RemotingCommand.request(request)
         failures = []
         for _ in self._name_servers:
@@ -148,7 +148,7 @@ class NameServerClient:
         raise error
 
     def _turn_from(self, address: str) -> None:
-        """Choose the next, unless another request has done so already."""
+        """Choose the next name server unless another request has already done so."""
         if self.chosen == address:
             self._chosen = (self._chosen + 1) % len(self._name_servers)
 

@@ -1,8 +1,8 @@
-"""Names that topics and groups may have.
+"""Checks of topic and group names.
 
-Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); since 5.5 topics of retries and
-dead letters may be longer than others, and groups no longer than 120: clients take longer ones, and
-a broker whose store shows an older release does.
+Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3). Since 5.5, retry and dead
+letter topics may be longer than other topics, and groups have at most 120 characters; clients
+still accept longer groups, as does a broker whose store is from an older release.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _RESERVED = "DEFAULT_CONSUMER"
 
 
 def check_topic_name(topic: str) -> str:
-    """Return the name of a topic; ClientError for what is none."""
+    """Return a topic name; ClientError if it is not valid."""
     is_prefixed = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
     most = MAX_PREFIXED_TOPIC_CHARACTERS if is_prefixed else MAX_TOPIC_CHARACTERS
     return _checked("topic", topic, most)
 
 
 def check_group_name(group: str, most_characters: int = MAX_GROUP_CHARACTERS) -> str:
-    """Return the name of a group of producers or consumers; ClientError for what is none."""
+    """Return the name of a producer or consumer group; ClientError if it is not valid."""
     return _checked("group", group, most_characters)
 
 
@@ -47,7 +47,7 @@ def _checked(what: str, name: str, most_characters: int) -> str:
 
 # Source: RocketMQ ``DefaultMQPushConsumerImpl.checkConfig`` (release 5.3.3).
 def check_consumer_group(group: str) -> str:
-    """Return the name of a group; ClientError for what is none."""
+    """Return the name of a consumer group; ClientError if it is not valid or reserved."""
     if group == _RESERVED:
         raise ClientError(f"group {group}: the name stands for 'none given'; choose another")
     return check_group_name(group)

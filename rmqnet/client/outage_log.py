@@ -1,4 +1,4 @@
-"""Saying once that a server is away, however many queues and messages notice it."""
+"""Logging of server outages that limits repeated warnings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOST_KEYS = 1000
 
 
 class OutageLog:
-    """Logs the first failure of a server as a warning, and the others of the next minute as debug.
+    """Logs a server's first failure as a warning and repeats within a minute as debug.
 
-    A client has one, which all that it does shares: 250 queues of a broker that is down make one
-    line a minute. Any thread may use it.
+    All parts of a client share one: 250 queues of a broker that is down cause one warning a
+    minute. Any thread may use it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -26,7 +26,7 @@ class OutageLog:
         self._warned: dict[object, float] = {}
 
     def report(self, logger: logging.Logger, err: Exception, text: str, *values: object) -> None:
-        """Log what a failure means, with the text and values of a log record."""
+        """Log a failure with the given text and values."""
         level = logging.WARNING if self._is_first(_cause(err)) else logging.DEBUG
         logger.log(level, text, *values)
 
@@ -43,10 +43,9 @@ class OutageLog:
 
 
 def _cause(err: Exception) -> object:
-    """Return what failures have in common that need not be told apart.
+    """Return a key that is equal for failures that should be logged as one.
 
-    A server that cannot be reached fails alike for all; one that refuses says why, maybe for one
-    queue only.
+    An unreachable server fails the same way for all requests; a refusal may concern one queue.
     """
     if isinstance(err, BrokerError):
         return str(err)

@@ -1,4 +1,4 @@
-"""Queues in JSON, also as keys of objects, as RocketMQ's clients write and read it (fastjson)."""
+"""Queues as JSON values and keys, in the form that RocketMQ's clients use (fastjson)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from store_core.config.lenient_json import json_object, json_whole_number, parse
 
 
 def queue_from_json(data: Any) -> MessageQueue:
-    """Return the queue that a JSON object, or an object that served as key, names."""
+    """Return the queue that a JSON object (a value or a key) describes."""
     fields = dict(data)
     return MessageQueue(str(fields["topic"]), str(fields["brokerName"]), int(fields["queueId"]))
 
 
 def queue_json(queue: MessageQueue) -> dict[str, Any]:
-    """Return a queue as brokers read it."""
+    """Return a queue as the JSON object that brokers read."""
     return {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
 
 
 def to_queue_json(value: Any) -> str:
-    """Return a value as JSON in which keys may be queues, which become objects, or whole numbers.
+    """Return a value as JSON; keys may be strings, queues (written as objects) or whole numbers.
 
-    Other keys must be strings. What any parser but fastjson (and this project's) refuses is only
-    an object that has such a key.
+    Other parsers than fastjson and this project's reject objects with queues or numbers as keys.
     """
     if isinstance(value, dict):
         entries = (f"{_key(key)}:{to_queue_json(each)}" for key, each in value.items())
@@ -35,12 +34,12 @@ def to_queue_json(value: Any) -> str:
 
 
 def parse_queue_offsets(text: str, name: str = "offsetTable") -> dict[MessageQueue, int]:
-    """Return a field of a JSON object that holds an offset for each queue.
+    """Return a field of a JSON object that gives an offset for each queue.
 
     Raises
     ------
     ValueError
-        The text is anything else.
+        The text or the field has another form.
     """
     data = json_object(parse_lenient_json(text), "offsets")
     return {
@@ -50,12 +49,12 @@ def parse_queue_offsets(text: str, name: str = "offsetTable") -> dict[MessageQue
 
 
 def queue_table(data: dict[str, Any], name: str) -> dict[MessageQueue, Any]:
-    """Return the field of an object that has queues as keys, sorted by queue.
+    """Return an object's field that has queues as keys, sorted by queue.
 
     Raises
     ------
     ValueError
-        It is anything else; the text names the field.
+        The field has another form; the text names the field.
     """
     values = {}
     for key, value in json_object(data.get(name), name).items():

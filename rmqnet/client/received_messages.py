@@ -1,4 +1,4 @@
-"""Messages in the body of a broker's answer: records, one after the other, as they are stored."""
+"""Decoding of the messages in a broker's answer: consecutive records, as stored."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _unpack_length = PROPERTIES_LENGTH.struct.unpack_from
 
 
 class ReceivedMessage(Message):
-    """A message whose properties, hosts and offset id are made of its bytes when first looked at.
+    """A message that decodes its properties, hosts and offset id on first access.
 
-    A consumer's listener seldom needs all; made at once they are most of the work of a message.
+    A listener seldom needs them all, and decoding them is most of the work per message.
     """
 
     __slots__ = ("_born_host_raw", "_store_host_raw")
@@ -84,7 +84,7 @@ class ReceivedMessage(Message):
         self._store_host_raw = store_host_raw
 
     def __getattr__(self, name: str) -> Any:
-        """Make an attribute that is not there yet."""
+        """Decode an attribute on first access."""
         make = _MADE_LATER.get(name)
         if make is None:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -133,8 +133,9 @@ def messages_from_body(body: bytes, store: str, asked_for: str = "") -> list[Mes
     Raises
     ------
     RemotingFormatError
-        A record is damaged; the text says whose it is and where it lies. Not where only a body
-        cannot be inflated: it is logged, and given as it is stored.
+        A record is damaged, or the body of a batch cannot be inflated; the text names the store
+        and the byte in the answer. Any other body that cannot be inflated is logged and returned
+        as stored.
     """
     messages: list[Message] = []
     topics: dict[bytes, str] = {}
@@ -160,10 +161,10 @@ def messages_from_body(body: bytes, store: str, asked_for: str = "") -> list[Mes
 def _plain_message(
     body: bytes, position: int, store: str, topics: dict[bytes, str]
 ) -> ReceivedMessage | None:
-    """Return the message of a record of version 1 with IPv4 hosts, if that is all it is.
+    """Return the message of a plain record (version 1, IPv4 hosts, not compressed, no batch).
 
-    A third of the time that the general way takes; None leaves a record to it, above all one that
-    it will find damaged.
+    This takes a third of the time of the general path. None leaves the record, in particular a
+    damaged one, to the general path.
     """
     body_at = position + _HEADER_BYTES
     if body_at >= len(body):
@@ -191,14 +192,14 @@ def _plain_message(
 
 
 def _messages_of(record: StoredRecord, store: str, asked_for: str) -> list[Message]:
-    """Return a record's messages; a body that cannot be inflated as it is stored.
+    """Return a record's messages; a body that cannot be inflated is returned as stored.
 
-    Any producer can send such a one: it must not stop a queue for all who read it.
+    Any producer can send such a body, which must not stop the queue for all its readers.
     """
     try:
         return messages_from_record(record, store)
     except CorruptBodyError as err:
-        if record.sys_flag & INNER_BATCH_FLAG:  # that it is one, the broker says
+        if record.sys_flag & INNER_BATCH_FLAG:  # only brokers mark a record as a batch
             raise
         logger.warning(
             "%s: its answer%s: the body of offset %d is given as it is stored: %s",
@@ -214,7 +215,7 @@ def _record_at(body: bytes, position: int, store: str) -> StoredRecord:
     if position + HEADER_IPV4.size > len(body):
         left = len(body) - position
         raise CorruptRecordError(f"only {left} bytes are left for a record", store, position)
-    # Only the broker knows where the record lies in its log: its own word is taken.
+    # Only the broker knows the record's offset in its log, so the record's own field is used.
     at = position + COMMIT_LOG_OFFSET_AT
     commit_log_offset = int.from_bytes(body[at : at + _OFFSET_BYTES], "big", signed=True)
     return decode_message(body, position, commit_log_offset, store)

@@ -1,4 +1,4 @@
-"""Asking one server: a code that is no success becomes an error that says who answered."""
+"""Requests to one server; a response code that is not accepted raises an error naming it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SUCCESS = (ResponseCode.SUCCESS,)
 
 
 class RequestCalls:
-    """Sends requests and looks at what is answered.
+    """Sends requests and checks the answers.
 
     Parameters
     ----------
     timeout_s
-        How long an answer is waited for unless a call says otherwise.
+        Default timeout for answers.
     """
 
     def __init__(self, remoting: RemotingClient, timeout_s: float) -> None:
@@ -63,17 +63,17 @@ class RequestCalls:
         Raises
         ------
         BrokerError
-            Its code is none of those accepted.
+            The response code is not accepted.
         """
         command = RemotingCommand.request(request, body)
         return checked(await self.ask(address, command, timeout_s), address, command, accepted)
 
     async def tell(self, address: str, request: Request, body: bytes = b"") -> None:
-        """Send a request that nobody answers."""
+        """Send a request that the server does not answer."""
         await self.tell_command(address, RemotingCommand.request(request, body))
 
     async def tell_command(self, address: str, command: RemotingCommand) -> None:
-        """Send a command that nobody answers."""
+        """Send a command that the server does not answer."""
         try:
             await self._remoting.invoke_oneway(address, command, self.timeout_s)
         except RemotingError as err:
@@ -82,7 +82,7 @@ class RequestCalls:
 
 
 class BrokerCalls(RequestCalls):
-    """Asks brokers; says of an address that cannot be reached where it comes from."""
+    """Sends requests to brokers; errors for unreachable addresses say where the address is from."""
 
     def __init__(
         self, remoting: RemotingClient, timeout_s: float, origin: Callable[[str], str]
@@ -100,7 +100,7 @@ class BrokerCalls(RequestCalls):
             raise self._explained(err, address) from err
 
     async def tell_command(self, address: str, command: RemotingCommand) -> None:
-        """Send a command that nobody answers."""
+        """Send a command that the server does not answer."""
         try:
             await super().tell_command(address, command)
         except RemotingConnectError as err:
@@ -118,7 +118,7 @@ def checked(
     command: RemotingCommand,
     accepted: Collection[int] = _SUCCESS,
 ) -> RemotingCommand:
-    """Return an answer whose code is accepted; BrokerError for the others."""
+    """Return an answer whose code is accepted; BrokerError for other codes."""
     if answer.code not in accepted:
         remark = answer.remark or "no reason given"
         raise BrokerError(answer.code, remark, address, request_name(command.code))

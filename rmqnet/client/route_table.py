@@ -1,4 +1,4 @@
-"""Routes that a client keeps: asked for once, looked at again while their topics are in use."""
+"""A client's cache of topic routes, refreshed while their topics are in use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AUTO_CREATE_TOPIC = "TBW102"
-"""Topic whose queues brokers copy for one that they create on its first message."""
+"""Topic whose queues brokers copy when they create a topic on its first message."""
 _MISSES_UNTIL_GONE = 4
-"""A name server that was restarted knows a topic again once its brokers have called: each 30 s, 60
-at most (``registerNameServerPeriod``)."""
+"""A restarted name server knows a topic again once its brokers have registered: each 30 s, 60 at
+most (``registerNameServerPeriod``)."""
 
 
 class BrokerAddress(NamedTuple):
-    """Where one broker of a name is."""
+    """Address of one broker of a broker name."""
 
     address: str
     is_slave: bool
@@ -38,17 +38,17 @@ class BrokerAddress(NamedTuple):
 class _Entry:
     route: TopicRoute
     is_assumed: bool = False
-    """Not the topic's own route, but the one that it will have once a broker creates it."""
+    """Whether this is the route that the topic will have once a broker creates it."""
     number: int = 0
-    """Of two routes that disagree about a broker, that of the greater number is right."""
+    """If two routes disagree about a broker, the one with the greater number applies."""
     misses: int = 0
 
 
 class RouteTable:
-    """The routes of the topics in use, and with them the addresses of brokers.
+    """The routes of the topics in use, and the brokers' addresses from them.
 
-    A topic is in use if its route was asked for since the last look but one, or if a group of the
-    client has to do with it. Changed in the event loop only; read in any thread.
+    A topic is in use if its route was requested since the refresh before last, or if one of the
+    client's groups uses it. Only the event loop changes the table; any thread may read it.
     """
 
     def __init__(self, name_servers: NameServerClient, outages: OutageLog | None = None) -> None:
@@ -63,17 +63,17 @@ class RouteTable:
 
     @property
     def brokers(self) -> Mapping[str, Mapping[int, str]]:
-        """Addresses by broker name, then broker id; another table each time that they change."""
+        """Addresses by broker name, then broker id; replaced by a new mapping on each change."""
         return self._brokers
 
     def cached(self, topic: str) -> TopicRoute | None:
-        """Return the route as it is known, without asking; an assumed one too."""
+        """Return the cached route, assumed or not, without asking a name server; None if unknown."""
         self._used.add(topic)
         entry = self._entries.get(topic)
         return None if entry is None else entry.route
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route as it is known; a name server is asked if it is not.
+        """Return the route, asking a name server if it is not cached.
 
         Raises
         ------
@@ -89,17 +89,17 @@ class RouteTable:
     async def publish_route(
         self, topic: str, queue_nums: int, created_like: str = AUTO_CREATE_TOPIC
     ) -> TopicRoute:
-        """Return the route to send by; of an unknown topic the one that brokers will give it.
+        """Return the route for sending; for an unknown topic, the route brokers will give it.
 
         Parameters
         ----------
         queue_nums
-            Queues that a topic created so has on each broker, at most.
+            Most queues that a topic created this way gets on each broker.
 
         Raises
         ------
         TopicNotFoundError
-            The topic is unknown, and brokers create none (``autoCreateTopicEnable``).
+            The topic is unknown, and brokers do not create topics (``autoCreateTopicEnable``).
         """
         known = self.cached(topic)
         if known is not None:
@@ -116,16 +116,16 @@ class RouteTable:
         return assumed
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask for a route now; who asks for the same at the same time gets the same answer."""
+        """Ask for a route now; concurrent calls for one topic share one request."""
         task = self._asking.get(topic)
         if task is None:
             task = self._asking[topic] = asyncio.ensure_future(self._ask(topic))
             task.add_done_callback(lambda _: self._asking.pop(topic, None))
-        # Whoever waits may give up; the others, and the table, still get the answer.
+        # A caller may stop waiting; the other callers and the table still get the answer.
         return await asyncio.shield(task)
 
     async def refresh_used(self, used_by_groups: Collection[str]) -> None:
-        """Look again at the routes of the topics in use, and drop the others."""
+        """Refresh the routes of the topics in use and drop the others."""
         in_use = self._used | self._used_before | set(used_by_groups)
         self._used_before, self._used = self._used, set()
         for topic in self._entries.keys() - in_use:
@@ -144,17 +144,17 @@ class RouteTable:
     def find_broker(
         self, broker_name: str, broker_id: int = MASTER_ID, *, only_this_broker: bool = True
     ) -> BrokerAddress:
-        """Return where a broker is.
+        """Return the address of a broker.
 
         Parameters
         ----------
         broker_id
-            0: the master. Of a slave that is gone, the one of the next id serves.
+            0 is the master. If a slave is gone, the slave with the next id is returned.
 
         Raises
         ------
         ClientError
-            No route kept names it.
+            No cached route names it.
 
         Notes
         -----
@@ -170,12 +170,12 @@ class RouteTable:
         raise ClientError(self._unknown_broker(broker_name, broker_id))
 
     def addresses_of(self, broker_name: str) -> list[BrokerAddress]:
-        """Return where the brokers of a name are, the master first; empty if no route names it."""
+        """Return the addresses of a name's brokers, master first; empty if no route names it."""
         addresses = self._brokers.get(broker_name, {})
         return [BrokerAddress(addresses[each], each != MASTER_ID) for each in sorted(addresses)]
 
     def describe(self, address: str) -> str:
-        """Say where an address comes from, for whoever cannot reach it."""
+        """Return an explanation of where an address comes from, for connection errors."""
         for name, addresses in self._brokers.items():
             if address in addresses.values():
                 return (
@@ -208,7 +208,7 @@ class RouteTable:
             del self._entries[topic]
 
     def _collect_brokers(self) -> None:
-        """Forget brokers that no route names any more."""
+        """Remove brokers that no route names any more."""
         brokers: dict[str, Mapping[int, str]] = {}
         for entry in sorted(self._entries.values(), key=lambda each: each.number):
             brokers.update(entry.route.brokers)

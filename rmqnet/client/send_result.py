@@ -1,4 +1,4 @@
-"""What a broker answers to a message sent."""
+"""Results of sends and pulls, as brokers report them."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
 
 
 class SendStatus(Enum):
-    """How far a message got; it is stored in each case (RocketMQ ``SendStatus``)."""
+    """How safely a message was stored (RocketMQ ``SendStatus``)."""
 
     SEND_OK = "SEND_OK"
-    """As far as the broker is set up to wait."""
+    """Stored as safely as the broker is configured to wait for."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """Not on the disk in time: a crash of the machine may lose it."""
+    """Not flushed to disk in time: a crash of the machine may lose it."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """Not at the slave in time: the loss of the master may lose it."""
+    """Not replicated to a slave in time: the loss of the master may lose it."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """No slave is near enough: the loss of the master may lose it."""
+    """No slave is close enough to the master: the loss of the master may lose it."""
 
 
 @dataclass(frozen=True)
 class SendResult:
-    """Where a message was stored.
+    """The place where a message was stored.
 
     Parameters
     ----------
     status
-        How far it got.
+        How safely it was stored.
     message_id
-        The id that the client gave (property ``UNIQ_KEY``); of a batch those of all its messages,
-        with commas.
+        Id assigned by the client (property ``UNIQ_KEY``); for a batch, the ids of all its
+        messages, separated by commas.
     offset_message_id
-        The broker's id: its address and the place in its log; of a batch as above. With a delay
-        level above the maximum it names the waiting record.
+        Id assigned by the broker: its address and the offset in its log; for a batch, as above.
+        With a delay level above the maximum, it names the waiting record.
     queue
-        The queue that took the message.
+        Queue in which the message was stored.
     queue_offset
-        Its place there; of a half message its place in the queue of half messages.
+        Offset in that queue; for a half message, the offset in the queue of half messages.
     transaction_id
-        The broker's word for ``message_id``; None from brokers before 5.
+        The broker's name for ``message_id``; None from brokers before 5.
     region_id, trace_on
-        What the broker says about tracing.
+        The broker's settings for tracing.
     recall_handle
-        What recalls a timer message; None for others and from older brokers.
+        Handle for recalling a timer message; None for others and from older brokers.
     """
 
     status: SendStatus
@@ -73,7 +73,7 @@ SEND_STATUS: dict[int, SendStatus] = {
 }
 
 
-"""What the codes mean that say: it is stored."""
+"""Response codes that mean the message was stored."""
 
 
 def send_result_of(
@@ -82,7 +82,7 @@ def send_result_of(
     queue: MessageQueue,
     message_id: str,
 ) -> SendResult:
-    """Return what a broker says of a message that it stored.
+    """Return a broker's result for a message that it stored.
 
     Raises
     ------
@@ -106,15 +106,15 @@ def send_result_of(
 
 
 class PullStatus(Enum):
-    """What came of a pull (RocketMQ ``PullStatus``)."""
+    """Outcome of a pull (RocketMQ ``PullStatus``)."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
-    """Nothing is there yet, also after the time that the broker waited."""
+    """No message is available yet, even after the time that the broker waited."""
     NO_MATCHED_MSG = "NO_MATCHED_MSG"
-    """Messages were passed over, none matches: go on at the next offset at once."""
+    """The broker skipped messages, none of which match: pull from the next offset immediately."""
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
-    """The offset is before the first or after the last, or was reset: go on at the next offset."""
+    """The offset is outside the queue or was reset: continue at the next offset."""
 
 
 @dataclass(frozen=True)
@@ -124,17 +124,17 @@ class PullResult:
     Parameters
     ----------
     status
-        What came of it.
+        Outcome of the pull.
     next_begin_offset
-        Where to go on.
+        Offset to continue at.
     min_offset, max_offset
-        First offset of the queue, and the end (exclusive).
+        First offset of the queue and its end (exclusive).
     suggest_which_broker_id
-        Who is to be asked next: 0 the master, else a slave.
+        Broker to ask next: 0 for the master, otherwise a slave's id.
     body
-        Records, one after the other; empty unless FOUND. See `received_messages`.
+        Consecutive records; empty unless FOUND. See `received_messages`.
     remark
-        The broker's own words, such as ``OFFSET_RESET``.
+        The broker's remark, such as ``OFFSET_RESET``.
     """
 
     status: PullStatus

@@ -1,4 +1,4 @@
-"""Where the queues of a topic are, as a name server tells it.
+"""Routes of topics: the brokers and queues that a name server reports.
 
 Source of the JSON: RocketMQ ``TopicRouteData``, ``QueueData``, ``BrokerData`` (release 5.3.3).
 """
@@ -32,16 +32,16 @@ class QueueData:
 
     @property
     def is_readable(self) -> bool:
-        """Consumers may read."""
+        """Whether consumers may read."""
         return bool(self.perm & PERM_READ)
 
     @property
     def is_writable(self) -> bool:
-        """Producers may send; only clients look at this."""
+        """Whether producers may send; only clients check this."""
         return bool(self.perm & PERM_WRITE)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as name servers write it."""
+        """Return the JSON object that name servers write."""
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -58,13 +58,13 @@ class BrokerData:
     broker_name: str
     cluster: str = ""
     addresses: Mapping[int, str] = field(default_factory=dict)
-    """By broker id: 0 is the master."""
+    """Addresses by broker id; 0 is the master."""
     enable_acting_master: bool = False
-    """The slave with the lowest id stands in for a master that is gone."""
+    """If the master is gone, the slave with the lowest id replaces it."""
     zone_name: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as name servers write it; the keys of ``brokerAddrs`` are whole numbers."""
+        """Return the JSON object that name servers write; ``brokerAddrs`` has integer keys."""
         data = {
             "brokerAddrs": dict(sorted(self.addresses.items())),
             "brokerName": self.broker_name,
@@ -81,16 +81,16 @@ class TopicRoute:
     Parameters
     ----------
     topic
-        Whose route it is.
+        Name of the topic.
     queue_datas
-        One a broker, in the order of broker names.
+        One item per broker, in the order of broker names.
     brokers
         Addresses by broker name, then broker id: 0 is the master.
     clusters
         The cluster of each broker name.
     order_topic_conf
-        ``broker:queues;broker:queues`` of an order topic whose queues are fixed so; None for
-        all others.
+        ``broker:queues;broker:queues``: the fixed queues of an order topic; None for other
+        topics.
     """
 
     topic: str
@@ -101,14 +101,14 @@ class TopicRoute:
 
     @property
     def is_order_topic(self) -> bool:
-        """The name server fixes the queues."""
+        """Whether the name server fixes the topic's queues."""
         return bool(self.order_topic_conf)
 
     def publish_queues(self) -> list[MessageQueue]:
         """Return the queues to send to: those of brokers that have a master and allow writing.
 
-        Of an order topic the queues that were fixed, whether their brokers are up or not: a key
-        must lead to the same queue always. Source:
+        For an order topic, these are its fixed queues even if their brokers are down, because a
+        key must always select the same queue. Source:
         ``MQClientInstance.topicRouteData2TopicPublishInfo``.
         """
         if self.order_topic_conf:
@@ -122,7 +122,7 @@ class TopicRoute:
         return self._queues(numbers)
 
     def subscribe_queues(self) -> list[MessageQueue]:
-        """Return the queues to read, sorted: those of brokers that allow reading.
+        """Return the queues of brokers that allow reading, sorted.
 
         Source: ``MQClientInstance.topicRouteData2TopicSubscribeInfo``.
         """
@@ -130,9 +130,9 @@ class TopicRoute:
         return sorted(self._queues((each.broker_name, each.read_queue_nums) for each in readable))
 
     def for_new_topic(self, topic: str, queue_nums: int) -> TopicRoute:
-        """Return the route that a topic will have that brokers create as a copy of this one.
+        """Return the route of a new topic that brokers create with this route's settings.
 
-        At most ``queue_nums`` queues on each broker. Source:
+        Each broker gets at most ``queue_nums`` queues. Source:
         ``MQClientInstance.updateTopicRouteInfoFromNameServer``.
         """
         queue_datas = []
@@ -155,8 +155,8 @@ def parse_topic_route(topic: str, body: bytes, name_server: str) -> TopicRoute:
     Raises
     ------
     RemotingFormatError
-        It is none; the text names topic, name server and what is wrong. Also for a static topic
-        (queues that move between brokers): these are not supported.
+        The body is not a route; the text names the topic, the name server and the fault. Also
+        raised for a static topic (queues that move between brokers), which is not supported.
     """
     try:
         return _route(topic, json_object(parse_lenient_json(body.decode()), "route"))
@@ -168,12 +168,12 @@ def parse_topic_route(topic: str, body: bytes, name_server: str) -> TopicRoute:
 
 
 def parse_broker_data(data: dict[str, Any]) -> BrokerData:
-    """Return the brokers of one name; the keys of ``brokerAddrs`` may be numbers or text.
+    """Return the brokers of one name; ``brokerAddrs`` may have numbers or text as keys.
 
     Raises
     ------
     ValueError
-        A field is not what it must be; KeyError, where the name is missing.
+        A field is invalid. If the name is missing, KeyError is raised.
     """
     addresses = json_object(data.get("brokerAddrs"), "brokerAddrs")
     zone_name = data.get("zoneName")
@@ -206,7 +206,7 @@ def _route(topic: str, data: dict[str, Any]) -> TopicRoute:
 
 
 def parse_queue_data(data: dict[str, Any]) -> QueueData:
-    """Return the queues of a topic on one broker; KeyError and ValueError as above."""
+    """Return a topic's queues on one broker; raises the errors of `parse_broker_data`."""
     return QueueData(
         broker_name=str(data["brokerName"]),
         read_queue_nums=json_whole_number(data.get("readQueueNums", 0), "readQueueNums"),
@@ -226,7 +226,7 @@ def _fixed_queues(order_topic_conf: str) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """All brokers that are up (RocketMQ ``ClusterInfo``).
+    """The registered brokers and their clusters (RocketMQ ``ClusterInfo``).
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class ClusterInfo:
 
     @property
     def masters(self) -> dict[str, str]:
-        """Address of the master by broker name, where there is one."""
+        """Addresses of the masters by broker name; names without a master are left out."""
         return {
             name: addresses[MASTER_ID]
             for name, addresses in self.brokers.items()
