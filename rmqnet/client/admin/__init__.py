@@ -1,1 +1,1 @@
-"""What administrators ask of a running cluster and change in it."""
+"""Administration of a running cluster."""

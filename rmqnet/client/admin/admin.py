@@ -1,4 +1,4 @@
-"""What administrators ask of a running cluster and change in it.
+"""Administration of a running cluster: queries and changes.
 
 Source: RocketMQ ``DefaultMQAdminExt`` (releases 5.3.3 and 4.9.7).
 """
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 NO_END = (1 << 63) - 1
-"""A time, ms, that nothing is stored after."""
+"""Latest possible store time, ms."""
 _MAX_REPEATS = 32
 Client = Union[ClientInstance, ClientConfig, str]
 T = TypeVar("T")
 EARLIEST, LATEST = 0, LATEST_TIMESTAMP
-"""Times that mean the first message and the end of each queue."""
+"""Timestamps that mean the first message and the end of each queue."""
 _ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
 
 class MessageQueries:
-    """Finds messages; used in a client's event loop."""
+    """Finds messages by key or id; runs in a client's event loop."""
 
     def __init__(self, instance: ClientInstance, brokers: ClusterBrokers) -> None:
         self._instance = instance
@@ -61,14 +61,14 @@ class MessageQueries:
         ]
 
     async def by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
-        """Return messages with a client's id, oldest first."""
+        """Return messages with an id assigned by a client, oldest first."""
         header = QueryMessageRequestHeader(
             topic, unique_key, _MAX_REPEATS, 0, NO_END, unique_key_query=True
         )
         return [each for each in await self._query(header) if each.unique_key == unique_key]
 
     async def by_id(self, topic: str, message_id: str) -> Message:
-        """Return a message by a broker's id or a client's; ClientError if there is none."""
+        """Return a message by its broker or client id; ClientError if there is none."""
         place = await self._place_of(message_id)
         if place is not None:
             address, commit_log_offset = place
@@ -83,7 +83,7 @@ class MessageQueries:
         return messages[0]
 
     async def _query(self, header: QueryMessageRequestHeader) -> list[Message]:
-        """Return what the index of each broker leads to: other messages too, of an equal hash."""
+        """Return all index matches of each broker, including messages with an equal hash."""
 
         async def on_broker(address: str) -> list[Message]:
             result = await self._instance.broker.query_message(address, header)
@@ -94,9 +94,9 @@ class MessageQueries:
         return sorted(messages, key=lambda each: (each.store_timestamp, each.commit_log_offset))
 
     async def _place_of(self, message_id: str) -> tuple[str, int] | None:
-        """Return broker and offset that an id names; None if that is no broker of this cluster.
+        """Return the broker and offset in an id; None if it names no broker of this cluster.
 
-        Ids of clients look the same, and begin with the client's address.
+        Ids assigned by clients have the same form and begin with the client's address.
         """
         try:
             host, commit_log_offset = parse_message_id(message_id)
@@ -109,17 +109,17 @@ class MessageQueries:
 
 
 class Admin(ShuttingDown):
-    """Looks at a running cluster and changes it; each method waits for its answer.
+    """Inspects and changes a running cluster; each method waits for its answer.
 
-    ``with Admin("host:9876") as admin: admin.topics()``. Any number of threads may use one. What
-    is not there is an error that names it: `TopicNotFoundError`, or `ClientError` for a broker's
-    name; what a broker refuses is a `BrokerError` with its words.
+    ``with Admin("host:9876") as admin: admin.topics()``. Any number of threads may use one. A
+    missing topic raises `TopicNotFoundError`, an unknown broker name `ClientError`; if a broker
+    refuses a request, `BrokerError` gives its reason.
 
     Parameters
     ----------
     client
-        How to find the cluster: addresses of name servers (``host:port;host:port``), a
-        `ClientConfig`, or a `ClientInstance`, which outlives this.
+        Name server addresses (``host:port;host:port``), a `ClientConfig`, or a `ClientInstance`,
+        which the caller owns and `shutdown` leaves open.
     """
 
     def __init__(self, client: Client) -> None:
@@ -130,23 +130,23 @@ class Admin(ShuttingDown):
         self._messages = MessageQueries(self._instance, self._brokers)
 
     def start(self) -> Admin:
-        """Start; nothing is connected yet. A second call does nothing."""
+        """Start the client without connecting yet. A second call does nothing."""
         self._instance.start()
         return self
 
     def shutdown(self) -> None:
-        """Close all connections, unless they are another's. May be called more than once."""
+        """Close all connections, unless the caller owns them. May be called more than once."""
         if self._owns_instance:
             self._instance.shutdown()
 
     # The cluster.
 
     def cluster(self) -> ClusterInfo:
-        """Return brokers and clusters, as a name server knows them."""
+        """Return the brokers and clusters that a name server knows."""
         return self._call(self._instance.name_server.cluster_info())
 
     def broker_stats(self, broker_name: str) -> dict[str, str]:
-        """Return the figures of a broker's master: versions, rates, times, disk."""
+        """Return the statistics of a broker's master: versions, rates, times, disk."""
         return self._on_master(broker_name, self._instance.broker_admin.runtime_info)
 
     def broker_config(self, broker_name: str) -> dict[str, str]:
@@ -154,14 +154,14 @@ class Admin(ShuttingDown):
         return self._on_master(broker_name, self._instance.broker_admin.broker_config)
 
     def update_broker_config(self, broker_name: str, settings: Mapping[str, str]) -> None:
-        """Change settings of a broker's master, running and in its file."""
+        """Change settings of a broker's running master and in its configuration file."""
         broker = self._instance.broker_admin
         self._on_master(broker_name, lambda at: broker.update_broker_config(at, settings))
 
     # Topics.
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, RocketMQ's own too, sorted."""
+        """Return the names of all topics, including RocketMQ's own, sorted."""
         return self._call(self._instance.name_server.topics())
 
     def topic_configs(self, broker_name: str) -> dict[str, TopicConfig]:
@@ -169,7 +169,7 @@ class Admin(ShuttingDown):
         return self._on_master(broker_name, self._instance.broker_admin.topic_configs)
 
     def route(self, topic: str) -> TopicRoute:
-        """Return where the queues of a topic are, asked for now."""
+        """Ask a name server for a topic's route and return it."""
         return self._call(self._instance.refresh_route(topic))
 
     def create_topic(
@@ -188,70 +188,70 @@ class Admin(ShuttingDown):
         queue_nums
             Queues on each broker.
         brokers
-            Their names; None: all.
+            Broker names; all brokers if None.
         attributes
-            Of release 5, such as ``{"message.type": "FIFO"}``.
+            Attributes of release 5, such as ``{"message.type": "FIFO"}``.
         **settings
-            More fields of `TopicConfig`: ``perm``, ``read_queue_nums``, ``order`` (brokers of 4.x
-            take no notice of that one), …
+            More fields of `TopicConfig`: ``perm``, ``read_queue_nums``, ``order`` (ignored by 4.x
+            brokers), …
 
         Raises
         ------
         ClientError
-            It exists already: `update_topic` changes it.
+            The topic already exists; use `update_topic`.
         """
         check_topic_name(topic)
         config = TopicConfig(topic, queue_nums, queue_nums, attributes=dict(attributes or {}))
         self._call(self._create_topic(replace(config, **settings), brokers))
 
     def update_topic(self, config: TopicConfig, brokers: Collection[str] | None = None) -> None:
-        """Give a topic other settings, or create it, on some brokers or all.
+        """Change a topic's settings, or create it, on the given brokers or (if None) all.
 
         Its attributes become those of ``config``.
         """
         self._call(self._update_topic(config, brokers))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic and its messages from all brokers, and make name servers forget it."""
+        """Delete a topic and its messages from all brokers, and its route from name servers."""
         self._call(self._delete_topic(topic))
 
     def topic_stats(self, topic: str) -> dict[MessageQueue, QueueStats]:
-        """Return first offset, end and newest time of each queue of a topic, sorted by queue."""
+        """Return first offset, end and last store time of a topic's queues, sorted by queue."""
         return self._call(self._topic_stats(topic))
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Return the consumer groups that read a topic, or have read it, sorted."""
+        """Return the consumer groups that read a topic or have read it, sorted."""
         return sorted(self._call(self._groups_of_topic(topic)))
 
     # Offsets of queues.
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the first message that a queue still has."""
+        """Return the offset of a queue's first message."""
         broker = self._instance.broker
         return self._on_queue(queue, lambda at: broker.min_offset(at, queue))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """Return the end of a queue: the offset that its next message gets."""
+        """Return the end of a queue, which is the offset of its next message."""
         broker = self._instance.broker
         return self._on_queue(queue, lambda at: broker.max_offset(at, queue))
 
     def search_offset(self, queue: MessageQueue, timestamp: int) -> int:
         """Return the first offset stored at or after a time, ms; the end if there is none.
 
-        Brokers of 4.x return the nearest, and the last message instead of the end.
+        4.x brokers return the nearest offset, and the last message's instead of the end.
         """
         broker = self._instance.broker
         return self._on_queue(queue, lambda at: broker.search_offset(at, queue, timestamp))
 
     def earliest_store_time(self, queue: MessageQueue) -> int:
-        """Return when a queue's first message was stored, ms; -1 if it has none."""
+        """Return the store time (ms) of a queue's first message; -1 if the queue is empty."""
         broker = self._instance.broker
         return self._on_queue(queue, lambda at: broker.earliest_store_time(at, queue))
 
     # Consumer groups.
 
     def groups(self) -> list[str]:
-        """Return the names of all consumer groups, RocketMQ's own too, sorted."""
+        """Return the names of all consumer groups, including RocketMQ's own, sorted."""
         return sorted(self._call(self._groups()))
 
     def group_configs(self, broker_name: str) -> dict[str, GroupConfig]:
@@ -266,20 +266,20 @@ class Admin(ShuttingDown):
         Parameters
         ----------
         brokers
-            Their names; None: all.
+            Broker names; all brokers if None.
         **settings
             More fields of `GroupConfig`: ``retry_max_times``, ``consume_message_orderly``, …
 
         Raises
         ------
         ClientError
-            It exists already: `update_group` changes it.
+            The group already exists; use `update_group`.
         """
         check_group_name(group)
         self._call(self._create_group(GroupConfig(group, **settings), brokers))
 
     def update_group(self, config: GroupConfig, brokers: Collection[str] | None = None) -> None:
-        """Give a consumer group other settings, or create it, on some brokers or all.
+        """Change a group's settings, or create it, on the given brokers or (if None) all.
 
         Its attributes become those of ``config``.
         """
@@ -287,7 +287,7 @@ class Admin(ShuttingDown):
         self._call(self._brokers.on_masters(lambda at: broker.update_group(at, config), brokers))
 
     def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
-        """Delete a consumer group from all brokers, and where it is if that is wanted."""
+        """Delete a consumer group from all brokers and, with ``clean_offsets``, its offsets."""
         broker = self._instance.broker_admin
         self._call(
             self._brokers.on_masters(
@@ -296,17 +296,17 @@ class Admin(ShuttingDown):
         )
 
     def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Return how far a group is in its queues, its lag included; of one topic or of all."""
+        """Return a group's progress and lag, for one topic or (if None) for all."""
         return self._call(self._consume_stats(group, topic))
 
     def consumer_connections(self, group: str) -> ConsumerConnections:
-        """Return the members of a consumer group that are connected now; maybe none."""
+        """Return the connected members of a consumer group; possibly none."""
         broker = self._instance.broker_admin
         parts = self._brokers.on_masters(lambda at: broker.consumer_connections(at, group))
         return join_consumer_connections(self._call(parts))
 
     def producer_connections(self, group: str) -> tuple[Connection, ...]:
-        """Return the producers of a group that are connected now, each once; maybe none."""
+        """Return the connected producers of a group, without repeats; possibly none."""
         broker = self._instance.broker_admin
         parts = self._call(
             self._brokers.on_masters(lambda at: broker.producer_connections(at, group))
@@ -315,44 +315,44 @@ class Admin(ShuttingDown):
         return tuple(sorted(clients.values()))
 
     def consumer_running_info(self, group: str, client_id: str) -> dict[str, Any]:
-        """Return what a connected consumer says that it does (``ConsumerRunningInfo``).
+        """Return the state that a connected consumer reports (``ConsumerRunningInfo``).
 
         Raises
         ------
         BrokerError
-            No broker is connected with it.
+            The consumer is not connected to any broker.
         """
         return self._call(self._running_info(group, client_id))
 
     def reset_offsets(
         self, group: str, topic: str, timestamp: int, *, force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Have a group go on elsewhere in a topic; return where, by queue.
+        """Reset a group's offsets in a topic and return the new ones by queue.
 
-        Its members may be connected or not. Connected ones take it up after some seconds: of
-        5.x brokers at their next pull (up to 15 s), of 4.x brokers after 10 s. With brokers of
-        4.x a broadcasting group has no offsets that can be reset unless its members are connected.
+        Members may be connected or not. Connected members use the new offsets after some seconds:
+        with 5.x brokers at their next pull (up to 15 s), with 4.x brokers after 10 s. With 4.x
+        brokers, a broadcasting group has no offsets to reset unless members are connected.
 
         Parameters
         ----------
         timestamp
-            At the first messages stored then or later, ms; `EARLIEST`: at the first there are;
-            `LATEST`: at the end.
+            Continue at the first messages stored at or after this time, ms; `EARLIEST` means the
+            first messages, `LATEST` the end.
         force
-            False: backwards only. Brokers of 5.x go both ways always.
+            If False, move offsets backwards only; 5.x brokers always move both ways.
         """
         return self._call(self._offsets.reset(group, topic, timestamp, force=force))
 
     def reset_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Have a group go on at an offset of one queue.
+        """Set a group's offset in one queue.
 
-        Members that are connected take it up with brokers of 5.x only; with those of 4.x the
-        group must be offline.
+        Connected members use it only with 5.x brokers; with 4.x brokers the group must be
+        offline.
 
         Raises
         ------
         ClientError
-            It is not.
+            Members are connected, and the broker does not reset offsets itself.
         """
         self._call(self._offsets.reset_queue(group, queue, offset))
 
@@ -372,9 +372,9 @@ class Admin(ShuttingDown):
         Parameters
         ----------
         max_num
-            Of each broker at most.
+            Most messages from each broker.
         begin_timestamp, end_timestamp
-            When they were stored, ms; both included.
+            Range of store times, ms; both inclusive.
         """
         header = QueryMessageRequestHeader(topic, key, max_num, begin_timestamp, end_timestamp)
         return self._call(self._messages.by_key(header))
@@ -382,19 +382,20 @@ class Admin(ShuttingDown):
     def query_message_by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
         """Return the messages with a client's id (property ``UNIQ_KEY``), oldest first.
 
-        One, as a rule; several if its producer sent it again, or a consumer sent it back.
+        Usually there is one; there are several if its producer sent it again or a consumer sent it
+        back.
         """
         return self._call(self._messages.by_unique_key(topic, unique_key))
 
     def view_message(self, topic: str, message_id: str) -> Message:
-        """Return a message by either of its ids: the broker's, or the client's.
+        """Return a message by its broker or client id.
 
         Raises
         ------
         ClientError
-            No client gave this id, and it names no broker of this cluster.
+            No client assigned this id, and it names no broker of this cluster.
         BrokerError
-            The broker that it names has no message there.
+            The broker named in the id has no message at its offset.
         """
         return self._call(self._messages.by_id(topic, message_id))
 
@@ -455,7 +456,7 @@ class Admin(ShuttingDown):
         for number, address in enumerate(masters.values(), 1):
             try:
                 return await broker.consumer_running_info(address, group, client_id)
-            except BrokerError:  # members are connected with the brokers of their topics only
+            except BrokerError:  # members connect only to the brokers of their topics
                 if number == len(masters):
                     raise
         raise ClientError("no broker has a master")

@@ -1,4 +1,4 @@
-"""Asking several brokers of a cluster the same at once."""
+"""Sending one request to several brokers of a cluster concurrently."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 class ClusterBrokers:
-    """The brokers that a client's name servers know; used in its event loop."""
+    """The brokers that a client's name servers know; runs in the client's event loop."""
 
     def __init__(self, instance: ClientInstance) -> None:
         self._instance = instance
 
     async def masters(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Return the addresses of masters by broker name, all or some.
+        """Return the masters' addresses by broker name, for the given names or (if None) all.
 
         Raises
         ------
         ClientError
-            A name has no master that is up; none is up.
+            No master is up, or none for one of the names.
         """
         masters = (await self._instance.name_server.cluster_info()).masters
         if not masters:
@@ -46,12 +46,12 @@ class ClusterBrokers:
     async def on_masters(
         self, ask: Callable[[str], Awaitable[T]], names: Collection[str] | None = None
     ) -> list[T]:
-        """Return what the masters answer, all or some."""
+        """Return the answers of the masters with the given names or (if None) all."""
         masters = await self.masters(names)
         return list(await asyncio.gather(*map(ask, masters.values())))
 
     async def on_route(self, topic: str, ask: Callable[[str], Awaitable[T]]) -> list[T]:
-        """Return what one broker of each name answers that a topic is on: master, else slave."""
+        """Return an answer from each broker name of a topic: its master's, else a slave's."""
         route = await self._instance.refresh_route(topic)
         addresses = [
             brokers.get(MASTER_ID, next(iter(brokers.values())))

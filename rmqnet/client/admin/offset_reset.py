@@ -1,8 +1,8 @@
-"""Having a consumer group go on elsewhere.
+"""Resetting the offsets of a consumer group.
 
-Brokers of 5.x note new offsets themselves and tell members at their next pull
-(``useServerSideResetOffset``). Those of 4.x send them to the connected members, and refuse if there
-are none: then the offsets are written as a member would. Source: RocketMQ
+5.x brokers store new offsets themselves and report them to members at their next pull
+(``useServerSideResetOffset``). 4.x brokers send them to the connected members and refuse if there
+are none; the offsets are then committed as a member would commit them. Source: RocketMQ
 ``AdminBrokerProcessor.resetOffset``, ``Broker2Client.resetOffset``,
 ``DefaultMQAdminExtImpl.resetOffsetByTimestampOld`` (releases 5.3.3 and 4.9.7).
 """
@@ -29,7 +29,7 @@ _SERVER_SIDE = "useServerSideResetOffset"
 
 
 class OffsetReset:
-    """Resets offsets of groups; used in a client's event loop."""
+    """Resets offsets of groups; runs in a client's event loop."""
 
     def __init__(self, instance: ClientInstance, brokers: ClusterBrokers) -> None:
         self._admin = instance.broker_admin
@@ -40,7 +40,7 @@ class OffsetReset:
     async def reset(
         self, group: str, topic: str, timestamp: int, *, force: bool
     ) -> dict[MessageQueue, int]:
-        """Have a group go on at a time in all queues of a topic; return where."""
+        """Reset a group to a time in all queues of a topic and return the new offsets."""
 
         async def on_broker(address: str) -> dict[MessageQueue, int]:
             try:
@@ -56,11 +56,10 @@ class OffsetReset:
         return dict(sorted(pair for part in parts for pair in part.items()))
 
     async def reset_queue(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Have a group go on at an offset of one queue."""
+        """Set a group's offset in one queue."""
         await self._instance.route(queue.topic)
         address = self._instance.broker_address(queue.broker_name)
-        # A broker that does not reset by itself takes no notice of queue and offset: it would
-        # reset all queues.
+        # A broker without server-side reset ignores queue and offset and would reset all queues.
         if (await self._admin.broker_config(address)).get(_SERVER_SIDE) == "true":
             await self._admin.reset_offsets(
                 address, group, queue.topic, 0, queue_id=queue.queue_id, offset=offset
@@ -94,7 +93,7 @@ class OffsetReset:
     async def _offset_at(
         self, address: str, queue: MessageQueue, stats: QueueStats, timestamp: int
     ) -> int:
-        # For a time after the last message a broker of 4.x says: the last message.
+        # For a time after the last message, a 4.x broker returns the last message's offset.
         if timestamp == LATEST_TIMESTAMP or timestamp > stats.last_update_timestamp:
             return stats.max_offset
         return await self._broker.search_offset(address, queue, timestamp)
