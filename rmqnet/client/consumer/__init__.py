@@ -1,1 +1,1 @@
-"""Consumers: one that asks for messages, and one that is called with them."""
+"""Pull and push consumers, with rebalancing, retries and offsets."""

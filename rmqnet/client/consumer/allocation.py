@@ -1,7 +1,7 @@
-"""Which member of a consumer group reads which queues of a topic.
+"""Strategies that divide a topic's queues among the members of a consumer group.
 
-Every member computes this by itself, so all must come to the same result, whichever language they
-are written in.
+Every member computes the division itself, so all members, whatever their language, must get the
+same result.
 
 Source: RocketMQ ``AllocateMessageQueueAveragely``, ``…AveragelyByCircle``, ``…ByMachineRoom``,
 ``…ByConfig``, ``AbstractAllocateMessageQueueStrategy`` (release 5.3.3).
@@ -28,7 +28,7 @@ class AllocationStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """RocketMQ's name of it; all members of a group must have the same."""
+        """RocketMQ's name of the strategy; all members of a group must use the same one."""
 
     def share(
         self, client_id: str, queues: Sequence[MessageQueue], members: Sequence[str]
@@ -42,7 +42,7 @@ def allocate(
     queues: Collection[MessageQueue],
     members: Collection[str],
 ) -> list[MessageQueue]:
-    """Return the queues that a member of a group reads; none if it is not (yet) a member.
+    """Return the queues that a group member reads; empty if it is not a member (yet).
 
     Raises
     ------
@@ -63,13 +63,13 @@ def _queue_order(queue: MessageQueue) -> tuple[bytes, bytes, int]:
 
 
 def _string_order(text: str) -> bytes:
-    """Order as ``String.compareTo``: by UTF-16 units, not by characters."""
+    """Return a sort key that orders as ``String.compareTo``: by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 @dataclass(frozen=True)
 class AllocateAveragely:
-    """Neighbours to one member; the first members have one more where it does not divide."""
+    """Gives each member consecutive queues; the first members get one more if any remain."""
 
     name: str = "AVG"
 
@@ -85,7 +85,7 @@ class AllocateAveragely:
 
 @dataclass(frozen=True)
 class AllocateAveragelyByCircle:
-    """Queues dealt out like cards."""
+    """Gives queues to the members in turn."""
 
     name: str = "AVG_BY_CIRCLE"
 
@@ -98,9 +98,9 @@ class AllocateAveragelyByCircle:
 
 @dataclass(frozen=True)
 class AllocateByMachineRoom:
-    """Queues of the brokers in given machine rooms, which are named ``room@broker``.
+    """Divides the queues of brokers in given machine rooms, which are named ``room@broker``.
 
-    Queues of other brokers are nobody's.
+    Queues of other brokers are not read.
 
     Parameters
     ----------
@@ -128,12 +128,12 @@ class AllocateByMachineRoom:
 
 @dataclass(frozen=True)
 class AllocateByConfig:
-    """Always the same queues, whoever else there is; of other topics none.
+    """A fixed list of queues, independent of the group's other members.
 
     Parameters
     ----------
     queues
-        What this member reads.
+        The queues that this member reads; it reads no queues of other topics.
     """
 
     queues: tuple[MessageQueue, ...]

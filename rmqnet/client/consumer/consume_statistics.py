@@ -1,4 +1,4 @@
-"""How fast a consumer pulls and consumes, over the last minute.
+"""A consumer's rates of pulling and consuming over the last minute.
 
 Source: RocketMQ ``ConsumerStatsManager``, ``ConsumeStatus`` (release 5.3.3).
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqnet.client.heartbeat_data import ConsumerData
 
 SAMPLE_INTERVAL_S = 10.0
-_SAMPLES = 7  # a minute lies between the first and the last
+_SAMPLES = 7  # a minute from the first to the last
 _EPSILON = 1e-9
 _VERSION = "V5_3_3"
 _NO_OFFSET = -1
@@ -40,7 +40,7 @@ class _Totals:
 
 
 class ConsumeStatistics:
-    """Counts by topic; any thread may use it."""
+    """Counters by topic; any thread may use them."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._now = monotonic_s
@@ -59,7 +59,7 @@ class ConsumeStatistics:
             totals.listener_s += seconds
 
     def pulled(self, topic: str, messages: int, seconds: float) -> None:
-        """Count one pull that found messages."""
+        """Count one pull that returned messages."""
         with self._guard:
             totals = self._of(topic)
             totals.pulled += messages
@@ -67,13 +67,13 @@ class ConsumeStatistics:
             totals.pull_s += seconds
 
     def sample(self) -> None:
-        """Note the counts of now; to be called each `SAMPLE_INTERVAL_S`."""
+        """Record the current counts; the caller does this each `SAMPLE_INTERVAL_S`."""
         with self._guard:
             counts = {topic: _Totals(*astuple(each)) for topic, each in self._totals.items()}
             self._samples.append((self._now(), counts))
 
     def status(self, topic: str) -> dict[str, float | int]:
-        """Return rates a second and times in ms, as RocketMQ's tools show them."""
+        """Return rates per second and times in ms, as RocketMQ's tools show them."""
         with self._guard:
             begun, counts = self._samples[0]
             before = counts.get(topic, _Totals())
@@ -99,7 +99,7 @@ class ConsumeStatistics:
 def running_properties(
     client: ClientInstance, options: PushConsumerOptions, *, orderly: bool, start_ms: int
 ) -> dict[str, str]:
-    """Return the settings of a consumer, as texts."""
+    """Return a consumer's settings as strings."""
     settings = {each.name: _text(getattr(options, each.name)) for each in fields(options)}
     return {
         **settings,
@@ -119,7 +119,7 @@ def running_info(
     offsets: OffsetStore,
     statistics: ConsumeStatistics,
 ) -> dict[str, Any]:
-    """Return all that is shown; the keys of ``mqTable`` are queues."""
+    """Return ``ConsumerRunningInfo`` as JSON values; the keys of ``mqTable`` are queues."""
     queues = {}
     for each in sorted(process_queues, key=lambda each: each.queue):
         offset = offsets.get(each.queue)

@@ -1,4 +1,4 @@
-"""Settings of a consumer that is called with messages."""
+"""Settings of push and pull consumers."""
 
 from __future__ import annotations
 
@@ -44,52 +44,55 @@ _ANY = (-inf, inf)
 
 @dataclass(frozen=True)
 class PushConsumerOptions:
-    """How a `PushConsumer` behaves; names and defaults are those of RocketMQ's (5.3.3).
+    """Settings of a `PushConsumer`; names and defaults follow RocketMQ 5.3.3.
 
     Parameters
     ----------
     message_model
-        CLUSTERING: the members of the group share the messages. BROADCASTING: each gets all.
+        CLUSTERING: the members of the group share the messages. BROADCASTING: each member gets
+        all messages.
     consume_from_where
-        Where a group begins in a queue of which nothing is noted yet. Brokers answer 0 for queues
-        that are young enough to be in memory, so that only old ones are begun elsewhere.
+        Where a group starts in a queue without a committed offset. Brokers return offset 0 for
+        queues whose first message is still in memory, so this affects only older queues.
     consume_timestamp_ms
-        For CONSUME_FROM_TIMESTAMP, ms; None: half an hour before the start.
+        For CONSUME_FROM_TIMESTAMP, ms; half an hour before the start if None.
     allocation
-        How members share queues; all members must have the same.
+        How members divide queues; all members must use the same strategy.
     consume_thread_count
-        Threads that call the listener (of an orderly one: most queues at a time).
+        Number of threads that call the listener; an orderly listener gets messages of at most
+        this many queues at a time.
     consume_message_batch_max_size
-        Most messages that the listener gets at once.
+        Most messages in one call of the listener.
     pull_batch_size, pull_batch_size_bytes
-        Most messages, and bytes, that a pull asks for; brokers cap them at 32 and 256 KB.
+        Most messages and bytes that a pull requests; brokers cap them at 32 and 256 KB.
     pull_interval_ms
-        Pause after each pull that found messages.
+        Pause after each pull that returned messages.
     pull_retry_delay_ms
-        Pause after a pull that failed.
+        Pause after a failed pull.
     pull_threshold_for_queue, pull_threshold_size_for_queue_bytes, consume_concurrently_max_span
-        A queue is not pulled while more than so many of its messages, or bytes of their bodies,
-        wait for the listener; or, with a concurrent one, messages over such a span of offsets.
+        Pulling from a queue stops while more messages, or more bytes of their bodies, wait for the
+        listener, or (concurrent listeners) while the waiting messages span more offsets.
     max_reconsume_times
-        How often a message is tried again before it goes to the group's dead letters ``%DLQ%``.
-        -1: 16 times; with an orderly listener without end.
+        How often a message is retried before it goes to the group's dead letters ``%DLQ%``. -1
+        means 16 times, or without limit for an orderly listener.
     suspend_current_queue_time_ms
-        How long a queue rests after its orderly listener failed; a context may say otherwise.
+        Pause of a queue after its orderly listener failed; a `ConsumeContext` may override it.
     consume_timeout_ms
-        A concurrent listener that takes longer loses its messages: they are tried again elsewhere.
+        If a concurrent listener takes longer, its messages are sent back to be retried.
     post_subscription_when_pull
-        Send the tag expression with each pull, instead of with heartbeats only.
+        Send the tag expression with each pull, not only with heartbeats.
     offset_directory
-        Where a broadcasting consumer keeps its offsets, in RocketMQ's own files; a text or a path.
+        Directory in which a broadcasting consumer stores its offsets, in RocketMQ's file format;
+        a string or a path.
     rebalance_interval_ms
-        Between two looks at who reads which queue, if nobody told of a change.
+        Interval between rebalances if no broker reports a change of members.
     await_termination_s
-        How long `PushConsumer.shutdown` waits for listeners that run.
+        Longest time that `PushConsumer.shutdown` waits for running listeners.
 
     Raises
     ------
     ClientError
-        A value is out of its range; the text names it.
+        A value is out of range; the text names it.
     """
 
     message_model: MessageModel = MessageModel.CLUSTERING
@@ -121,7 +124,7 @@ class PushConsumerOptions:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Each member gets all messages."""
+        """Whether each member gets all messages."""
         return self.message_model is MessageModel.BROADCASTING
 
     def limits(self, *, orderly: bool) -> CacheLimits:
@@ -135,21 +138,21 @@ class PushConsumerOptions:
 
 @dataclass(frozen=True)
 class PullConsumerOptions:
-    """How a `PullConsumer` behaves.
+    """Settings of a `PullConsumer`.
 
     Parameters
     ----------
     consume_from_where
-        Where a queue begins of which nothing is noted for the group.
+        Where the group starts in a queue without a committed offset.
     consume_timestamp_ms
-        For CONSUME_FROM_TIMESTAMP, ms; None: half an hour before the start.
+        For CONSUME_FROM_TIMESTAMP, ms; half an hour before the start if None.
     pull_batch_size, pull_batch_size_bytes
-        Most messages, and bytes, that a pull asks for; brokers cap them at 32 and 256 KB.
+        Most messages and bytes that a pull requests; brokers cap them at 32 and 256 KB.
     pull_retry_delay_ms
-        Pause after a pull that failed.
+        Pause after a failed pull.
     read_ahead_messages, read_ahead_bytes
-        A queue is not pulled while more messages, or bytes of their bodies, of it wait for
-        `PullConsumer.poll`.
+        Pulling from a queue stops while more of its messages, or more bytes of their bodies,
+        wait for `PullConsumer.poll`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What calls listeners with the messages of process queues."""
+"""Passing the messages of process queues to listeners, concurrently or in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _AGAIN_HERE_MS = 5000
 _EXPIRED_LEVEL = 3
 _MAX_TURN_MS = 60_000
-"""After so long another queue may have the thread."""
+"""Longest turn of a queue before another queue may use the thread."""
 _NEXT_TURN_MS = 10
 _LOCK_SOON_MS, _LOCK_FAILED_MS = 10, 3000
 _MIN_SUSPEND_MS, _MAX_SUSPEND_MS = 10, 30_000
@@ -38,18 +38,18 @@ ENDLESS = (1 << 31) - 1
 
 
 class LoopView(Protocol):
-    """The event loop, as listeners' threads use it."""
+    """The part of the event loop that listeners' threads use."""
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run a coroutine there."""
+        """Run a coroutine in the loop."""
 
     def later(self, delay_ms: int, work: Callable[[], object]) -> None:
-        """Call a function there after some time; not any more once the loop has ended."""
+        """Call a function in the loop after a delay; not called if the loop has ended."""
 
 
 @dataclass(frozen=True)
 class ListenerSide:
-    """What both kinds of consumption need.
+    """The parts that both kinds of consumption share.
 
     Parameters
     ----------
@@ -72,15 +72,15 @@ class Consumption(Protocol):
 
     @property
     def orderly(self) -> bool:
-        """Messages of a queue are consumed one after the other, and failed ones first again."""
+        """Whether a queue's messages are consumed in order, failed ones again before the next."""
 
     def submit(
         self, process_queue: ProcessQueue, messages: list[Message], *, needs_consumer: bool
     ) -> None:
-        """Have messages consumed that were put into a process queue."""
+        """Schedule consumption of messages that were put into a process queue."""
 
     def is_consuming(self, process_queue: ProcessQueue) -> bool:
-        """Return whether the queue must not be given away just now."""
+        """Return whether the queue must not be released now."""
 
 
 def directly_result(answer: ListenerAnswer, *, orderly: bool, spent_ms: int) -> dict[str, Any]:
@@ -101,28 +101,28 @@ def directly_result(answer: ListenerAnswer, *, orderly: bool, spent_ms: int) -> 
 # Source: RocketMQ ``ConsumeMessageConcurrentlyService``, ``ProcessQueue.cleanExpiredMsg`` (release
 # 5.3.3).
 class ConcurrentConsumption:
-    """Calls the listener with any messages that wait, in any order.
+    """Calls the listener with waiting messages in any order.
 
-    Messages that fail go to the broker, which delivers them again later by the group's retry topic;
-    so the queue goes on.
+    Failed messages go back to the broker, which redelivers them later through the group's retry
+    topic, so the queue does not wait for them.
 
     Parameters
     ----------
     side
-        Listener, threads and the like.
+        Listener, threads and other shared parts.
     """
 
     orderly = False
 
     def __init__(self, side: ListenerSide) -> None:
         self._side = side
-        # Listeners that run, by thread: what they have, and since when.
+        # Running listener calls by thread: queue, messages and start time.
         self._calls: dict[int, tuple[ProcessQueue, list[Message], float]] = {}
 
     def submit(
         self, process_queue: ProcessQueue, messages: list[Message], *, needs_consumer: bool
     ) -> None:
-        """Have messages consumed; see `Consumption`."""
+        """Schedule consumption of messages; see `Consumption`."""
         del needs_consumer
         size = self._side.options.consume_message_batch_max_size
         self._side.threads.submit(
@@ -136,7 +136,7 @@ class ConcurrentConsumption:
         return False
 
     async def give_up_expired(self) -> None:
-        """Send back messages whose listener runs for too long; they are done with here."""
+        """Send back messages whose listener runs for too long and remove them here."""
         for process_queue, messages, begun_s in list(self._calls.values()):
             if 1000 * (time.monotonic() - begun_s) <= self._side.options.consume_timeout_ms:
                 continue
@@ -206,7 +206,7 @@ class ConcurrentConsumption:
     def _send_back(
         self, process_queue: ProcessQueue, failed: list[Message], context: ConsumeContext
     ) -> list[Message]:
-        """Send back what failed; return what nobody took, to be tried again here."""
+        """Send back failed messages; return those no broker accepted, to be retried here."""
         if self._side.options.is_broadcasting:
             logger.warning(
                 "%d messages of %s failed, offset %d the first: members of a broadcasting group "
@@ -219,7 +219,7 @@ class ConcurrentConsumption:
         kept = []
         for message in failed:
             if not process_queue.contains(message):
-                continue  # given up meanwhile
+                continue  # timed out and sent back meanwhile
             level = context.delay_level_when_next_consume
             work = self._side.retries.send_back(message, level, process_queue.queue)
             if not self._side.loop.submit(work).result():
@@ -238,19 +238,19 @@ def _count_done(answer: ListenerAnswer, context: ConsumeContext, count: int) -> 
 
 # Source: RocketMQ ``ConsumeMessageOrderlyService`` (release 5.3.3).
 class OrderlyConsumption:
-    """Calls the listener with the first messages of each queue, then with those after them.
+    """Calls the listener with the messages of each queue in order.
 
-    What fails is first again after a while, and the queue waits for it. Where members share the
-    messages, a queue is consumed only while the broker's lock is this member's.
+    Failed messages are retried after a pause, during which the queue waits. If members share the
+    messages, a queue is consumed only while this member has the broker's lock.
 
     Parameters
     ----------
     side
-        Listener, threads and the like.
+        Listener, threads and other shared parts.
     locks
-        Locks of the brokers; None: each member consumes all queues.
+        Locks of the brokers; None if each member consumes all queues.
     on_released
-        Called, in a listener's thread, when a listener has ended whose queue was dropped meanwhile.
+        Called in a listener's thread after a call whose queue was dropped meanwhile.
     """
 
     orderly = True
@@ -261,20 +261,20 @@ class OrderlyConsumption:
         self._side = side
         self._locks = locks
         self._on_released = on_released
-        # One a queue and not one a process queue: a queue that was lost and came back has a new
+        # One per queue, not per process queue: a queue that was lost and assigned again has a new
         # process queue while the listener may still have messages of the old one.
         self._turns: defaultdict[MessageQueue, threading.Lock] = defaultdict(threading.Lock)
 
     def submit(
         self, process_queue: ProcessQueue, messages: list[Message], *, needs_consumer: bool
     ) -> None:
-        """Have messages consumed; see `Consumption`."""
+        """Schedule consumption of messages; see `Consumption`."""
         del messages
         if needs_consumer:
             self._side.threads.submit([partial(self._take_turn, process_queue)])
 
     def is_consuming(self, process_queue: ProcessQueue) -> bool:
-        """Return whether the listener has messages of the queue just now."""
+        """Return whether the listener has messages of the queue now."""
         return self._turns[process_queue.queue].locked()
 
     def _take_turn(self, process_queue: ProcessQueue) -> None:
@@ -295,7 +295,7 @@ class OrderlyConsumption:
             return False
         if self._locks is None or (process_queue.locked and not process_queue.is_lock_expired):
             return True
-        # No warning: what keeps it from being locked makes one, for all queues of a broker.
+        # No warning: a failure to lock logs one for all queues of a broker.
         logger.info("%s is not locked (any more): it is consumed later", process_queue.queue)
         self._side.loop.later(
             _LOCK_SOON_MS, lambda: self._side.loop.submit(self._lock_and_go_on(process_queue))
@@ -303,7 +303,7 @@ class OrderlyConsumption:
         return False
 
     async def _lock_and_go_on(self, process_queue: ProcessQueue) -> None:
-        if process_queue.dropped:  # the lock is another member's now
+        if process_queue.dropped:  # another member has the lock now
             return
         is_locked = self._locks is None or await self._locks.lock(process_queue)
         self._again_later(process_queue, _NEXT_TURN_MS if is_locked else _LOCK_FAILED_MS)
@@ -313,7 +313,7 @@ class OrderlyConsumption:
         self._side.loop.later(delay_ms, again)
 
     def _consume_safely(self, process_queue: ProcessQueue) -> bool:
-        """Do as `_consume_next`; what should not happen is tried again, or the queue would stop."""
+        """Call `_consume_next`; retry after unexpected errors, which would stop the queue."""
         try:
             return self._consume_next(process_queue)
         except Exception:
@@ -323,7 +323,7 @@ class OrderlyConsumption:
             return False
 
     def _consume_next(self, process_queue: ProcessQueue) -> bool:
-        """Call the listener once; return whether the next messages may follow at once."""
+        """Call the listener once; return whether the next messages may follow immediately."""
         if process_queue.dropped:
             return False
         side = self._side
@@ -341,15 +341,15 @@ class OrderlyConsumption:
             self._again_later(process_queue, self._suspend_ms(context))
             return False
         offset = process_queue.commit()
-        # A queue that is to be given away still is this member's while it has the lock.
+        # A queue that will be released belongs to this member while it has the lock.
         if offset >= 0 and (process_queue.locked or not process_queue.dropped):
             side.offsets.update(process_queue.queue, offset, only_forward=False)
         return True
 
     def _try_again(self, messages: list[Message]) -> bool:
-        """Count a failure; return whether the messages must be tried again here.
+        """Count a failure; return whether the messages must be retried here.
 
-        They need not once all of them went to the dead letters.
+        They need not be once all of them have gone to the dead letters.
         """
         most = self._side.options.max_reconsume_times
         most = ENDLESS if most < 0 else most

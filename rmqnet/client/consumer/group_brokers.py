@@ -1,4 +1,4 @@
-"""What a member of a consumer group asks of the brokers of its queues."""
+"""Requests of a consumer group's member to the brokers of its queues."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 
 class GroupBrokers:
-    """Requests in the name of one group; its coroutines run in the client's event loop.
+    """Requests for one group; its coroutines run in the client's event loop.
 
-    Each raises what ``BrokerClient`` raises, and ClientError where no route names the broker. What
-    only reads, and offsets of groups, are asked of a slave where the master cannot be reached.
+    Each raises the errors of ``BrokerClient``, and ClientError if no route names the broker. If the
+    master cannot be reached, reads and requests for group offsets go to a slave.
     """
 
     def __init__(self, client: ClientInstance, group: str) -> None:
@@ -50,13 +50,13 @@ class GroupBrokers:
 
     @property
     def client_id(self) -> str:
-        """The member's id."""
+        """Client id of the member."""
         return self._client.client_id
 
     async def find(
         self, queue: MessageQueue, broker_id: int = MASTER_ID, *, only_this_broker: bool = True
     ) -> BrokerAddress:
-        """Return where a queue's broker is; name servers are asked if no route tells."""
+        """Return the address of a queue's broker; ask name servers if no route names it."""
         find = partial(
             self._client.find_broker,
             queue.broker_name,
@@ -70,7 +70,7 @@ class GroupBrokers:
         return find()
 
     async def members(self, topic: str) -> list[str]:
-        """Return the client ids of the group's members; any broker of a topic knows them."""
+        """Return the client ids of the group's members, from any broker of a topic."""
         route = await self._client.route(topic)
         brokers = [addresses for addresses in route.brokers.values() if addresses]
         if not brokers:
@@ -80,7 +80,7 @@ class GroupBrokers:
         return await _first_answer((addresses[each] for each in sorted(addresses)), ask)
 
     async def check(self, subscription: Subscription) -> None:
-        """Have a broker look at an SQL expression: it passes all that it does not understand."""
+        """Have a broker check an SQL expression: one it cannot parse would match all messages."""
         route = await self._client.route(subscription.topic)
         addresses = [each for broker in route.brokers.values() for each in broker.values()]
         if subscription.expression_type != TAG and addresses:
@@ -106,9 +106,9 @@ class GroupBrokers:
         return await self._ask(queue, partial(search, queue=queue, timestamp=timestamp_ms))
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the broker has noted; None if it has none.
+        """Return the group's committed offset; None if the broker has none.
 
-        With this and `write`, brokers are an ``OffsetKeeper``.
+        This and `write` implement ``OffsetKeeper``.
         """
         ask = partial(
             self._client.broker.query_consumer_offset,
@@ -119,14 +119,14 @@ class GroupBrokers:
         return await self._ask(queue, ask)
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
-        """Have the brokers note offsets; unless it is to wait, they answer a topic's first only."""
+        """Commit offsets; without ``wait``, brokers answer only the first commit of a topic."""
         by_broker: defaultdict[str, dict[MessageQueue, int]] = defaultdict(dict)
         for queue, offset in offsets.items():
             by_broker[queue.broker_name][queue] = offset
         await asyncio.gather(*(self._write_all(each, wait=wait) for each in by_broker.values()))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Have the broker note an offset, and wait until it has."""
+        """Commit an offset and wait for the broker's answer."""
         ask = partial(
             self._client.broker.update_consumer_offset,
             group=self.group,
@@ -138,25 +138,25 @@ class GroupBrokers:
             await self._ask(queue, ask)
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues of one broker for this member; return those that it has now."""
+        """Lock queues of one broker for this member; return the locked queues."""
         address = (await self.find(next(iter(queues)))).address
         return await self._client.broker.lock_queues(
             address, self.group, self.client_id, queues, timeout_s=_LOCK_TIMEOUT_S
         )
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Give queues of one broker away."""
+        """Unlock queues of one broker."""
         address = (await self.find(next(iter(queues)))).address
         await self._client.broker.unlock_queues(address, self.group, self.client_id, queues)
 
     async def _ask(self, queue: MessageQueue, ask: Callable[[str], Awaitable[T]]) -> T:
-        """Ask the queue's master; a slave where it is away."""
+        """Send a request to the queue's master, or to a slave if it cannot be reached."""
         await self.find(queue, only_this_broker=False)
         addresses = self._client.addresses_of(queue.broker_name)
         return await _first_answer((each.address for each in addresses), ask)
 
     async def _write_all(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
-        """Have one broker note offsets; a failure is logged."""
+        """Commit offsets on one broker; a failure is logged."""
         try:
             for queue, offset in offsets.items():
                 address = (await self.find(queue, only_this_broker=False)).address
@@ -170,7 +170,7 @@ class GroupBrokers:
 
     @asynccontextmanager
     async def _after_first_commit(self, queue: MessageQueue) -> AsyncIterator[bool]:
-        """Wait until a broker has noted the first offset of a topic; yield whether this is it.
+        """Wait for the first commit of a topic on a broker; yield whether this is the first.
 
         RocketMQ's ``ConsumerOffsetManager`` creates a group's table for a topic without a lock, and
         can lose an offset if the first two arrive concurrently.
@@ -185,18 +185,18 @@ class GroupBrokers:
         try:
             yield True
         except BaseException:
-            del self._first_commits[place]  # the next is the first
+            del self._first_commits[place]  # the next commit counts as the first
             raise
         finally:
             first.set()
 
 
 async def _first_answer(addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> T:
-    """Return what the first broker that can be reached answers."""
+    """Return the answer of the first broker that can be reached."""
     error: RemotingError | None = None
     for address in addresses:
         try:
             return await ask(address)
         except (RemotingConnectError, RemotingTimeoutError) as err:
-            error = error or err  # the master's: it is what should be mended
+            error = error or err  # the first address is the master's: report its failure
     raise error or ClientError("no broker is up")

@@ -1,4 +1,4 @@
-"""Calling a listener, and what its answer means."""
+"""Calling a listener and interpreting its answer."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ logger = logging.getLogger(__name__)
 MessageListener = Callable[[list["Message"], "ConsumeContext"], Any]
 """Called with messages and a `ConsumeContext`.
 
-Return None or True when they are done with, False or raise when they are to be tried again."""
+Returns None or True if the messages are consumed; returns False or raises to have them retried."""
 Task = Callable[[], None]
 
 
 class ConsumeContext:
-    """What a listener may know, and say, of the messages that it gets.
+    """Information for a listener about its messages, and its options for their retries.
 
     Attributes
     ----------
     message_queue : MessageQueue
-        Where they were pulled from; that of a message which is tried again belongs to
+        The queue the messages were pulled from; for retried messages, a queue of
         ``%RETRY%group``.
     ack_index : int or None
-        Concurrent listeners: the index of the last message that is done with; those after it are
-        tried again although the listener returns success. None: all are done with.
+        Concurrent listeners: index of the last consumed message; later messages are retried
+        even if the listener returns success. If None, all are consumed.
     delay_level_when_next_consume : int
-        Concurrent listeners: when what failed is tried again: a delay level of the broker; 0: it
-        chooses, longer from time to time; -1: never, it goes to the dead letters at once.
+        Concurrent listeners: the broker's delay level for retrying failed messages. 0 lets the
+        broker choose a delay that grows with each retry; -1 sends them to the dead letters
+        immediately.
     suspend_current_queue_time_ms : int
-        Orderly listeners: how long the queue rests if they fail; -1: as the consumer is set up.
+        Orderly listeners: pause of the queue if they fail; -1 means the consumer's setting.
     """
 
-    # Of the class, as one is made for each call and hardly any listener sets them.
+    # Class attributes, as each call creates a context and few listeners set them.
     ack_index: int | None = None
     delay_level_when_next_consume: int = 0
     suspend_current_queue_time_ms: int = -1
@@ -50,15 +51,15 @@ class ConsumeContext:
 
 
 class ListenerAnswer(NamedTuple):
-    """What a listener made of its messages."""
+    """Result of a listener's call."""
 
     is_done: bool
     failure: BaseException | None = None
-    """What it raised."""
+    """The exception that it raised."""
 
     @property
     def failure_text(self) -> str:
-        """Return the failure in words, as RocketMQ's tools show it; empty if it raised nothing."""
+        """Return the failure as RocketMQ's tools show it; empty if the listener did not raise."""
         return "" if self.failure is None else f"{type(self.failure).__name__}: {self.failure}"
 
 
@@ -68,10 +69,10 @@ _DONE, _LATER = ListenerAnswer(True), ListenerAnswer(False)
 def ask_listener(
     listener: MessageListener, messages: list[Message], context: ConsumeContext
 ) -> ListenerAnswer:
-    """Call a listener; whatever it raises or returns is taken for an answer."""
+    """Call a listener and return its answer, whatever it raises or returns."""
     try:
-        answer = listener(messages[:], context)  # its own list: it may take messages out of it
-    except BaseException as err:  # also of sys.exit(): the messages are still there
+        answer = listener(messages[:], context)  # a copy: the listener may change the list
+    except BaseException as err:  # sys.exit() too: the messages are not consumed
         logger.warning(
             "the listener failed with %d messages of %s, from offset %d on",
             len(messages),
@@ -92,16 +93,15 @@ def ask_listener(
 
 
 class ListenerThreads:
-    """Runs tasks in a few threads, in the order in which they came.
+    """Runs tasks in a few threads, in the order of submission.
 
-    Unlike ``ThreadPoolExecutor``, many tasks are handed over at once, and threads are woken one by
-    one, each by the one before: where listeners do next to nothing, one thread does it all before
-    the second gets to run.
+    Unlike ``ThreadPoolExecutor``, it accepts many tasks in one call, and each thread wakes the
+    next: if listeners do very little, one thread finishes all tasks before a second one runs.
 
     Parameters
     ----------
     name
-        Of the threads.
+        Prefix of the threads' names.
     count
         Most threads; they start when there is work for them.
     """
@@ -118,16 +118,16 @@ class ListenerThreads:
 
     @property
     def count(self) -> int:
-        """Most threads."""
+        """Largest number of threads."""
         return self._count
 
     @property
     def stopped(self) -> bool:
-        """No more tasks begin."""
+        """Whether it was shut down, so no more tasks start."""
         return self._stopped
 
     def submit(self, tasks: Iterable[Task]) -> None:
-        """Have tasks run; they are dropped once it is stopped."""
+        """Run tasks in the threads; tasks are dropped after `shutdown`."""
         with self._changed:
             if self._stopped:
                 return
@@ -135,10 +135,10 @@ class ListenerThreads:
             self._wake_one()
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Begin no more tasks, and wait for those that run; True: none runs any more.
+        """Start no more tasks and wait for running ones; True if all have ended.
 
-        A task that outlasts the time goes on in its thread, which ends after it. The caller's own
-        task is not waited for.
+        A task that takes longer goes on in its thread, which then ends. The caller's own task is
+        not waited for.
         """
         with self._changed:
             self._stopped = True
@@ -169,7 +169,7 @@ class ListenerThreads:
         thread = threading.Thread(target=self._work, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError as err:  # the system has no more
+        except RuntimeError as err:  # the system cannot start more threads
             if not self._threads:
                 raise
             logger.warning("%s goes on with %d threads: %s", self._name, len(self._threads), err)
@@ -191,8 +191,8 @@ class ListenerThreads:
 
     def _next(self) -> Task | None:
         while True:
-            # Without the lock while there is work: threads that queue up for it, and for the
-            # interpreter, cost more than tasks that do next to nothing.
+            # Without the lock while there is work: contention for it and for the interpreter costs
+            # more than very small tasks.
             try:
                 task = self._tasks.popleft()
             except IndexError:
@@ -205,7 +205,7 @@ class ListenerThreads:
             return task
 
     def _wait(self) -> bool:
-        """Wait for work; False: there will be none."""
+        """Wait for work; False if there will be none."""
         with self._changed:
             while not self._tasks:
                 if self._stopped:

@@ -1,4 +1,4 @@
-"""How far a group is in each queue: held here, kept in the broker or in a file.
+"""A group's offsets in memory, persisted on brokers or in a file.
 
 Source: RocketMQ ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``, ``ControllableOffset``
 (release 5.3.3).
@@ -24,26 +24,26 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetKeeper(Protocol):
-    """Where offsets outlive the process."""
+    """Persistent storage of offsets."""
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Return the kept offset of a queue; None: it has none.
+        """Return the stored offset of a queue; None if it has none.
 
         Raises
         ------
         RemotingError, BrokerError, ClientError
-            It cannot be told now.
+            The offset cannot be read now.
         """
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool) -> None:
-        """Keep offsets; other queues' stay. What fails is logged, and done by the next call.
+        """Store offsets; those of other queues stay. Failures are logged; the next call retries.
 
-        With ``wait`` they are kept when it returns: whoever reads them afterwards finds them.
+        With ``wait``, the offsets are stored when this returns, so later reads see them.
         """
 
 
 class OffsetStore:
-    """Offsets of a consumer's queues; any thread may use it, what waits runs in the event loop."""
+    """Offsets of a consumer's queues; any thread may use it, coroutines run in the event loop."""
 
     def __init__(self, keeper: OffsetKeeper) -> None:
         self._keeper = keeper
@@ -52,7 +52,7 @@ class OffsetStore:
         self._frozen: set[MessageQueue] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, only_forward: bool) -> None:
-        """Note how far a queue is; without effect while it is frozen."""
+        """Set a queue's offset; without effect while the queue is frozen."""
         with self._guard:
             known = self._offsets.get(queue)
             if queue in self._frozen or (only_forward and known is not None and offset <= known):
@@ -60,17 +60,17 @@ class OffsetStore:
             self._offsets[queue] = offset
 
     def update_and_freeze(self, queue: MessageQueue, offset: int) -> None:
-        """Note an offset that no listener which is still running may replace, until `remove`."""
+        """Set an offset that running listeners cannot change until `remove`."""
         with self._guard:
             self._offsets[queue] = offset
             self._frozen.add(queue)
 
     def get(self, queue: MessageQueue) -> int | None:
-        """Return how far a queue is, as known here."""
+        """Return a queue's offset in memory; None if it has none."""
         return self._offsets.get(queue)
 
     def table(self, topic: str | None = None) -> dict[MessageQueue, int]:
-        """Return a copy, of one topic or of all."""
+        """Return a copy of the offsets, for one topic or (if None) for all."""
         with self._guard:
             return {
                 queue: offset
@@ -79,20 +79,20 @@ class OffsetStore:
             }
 
     def remove(self, queue: MessageQueue) -> None:
-        """Forget a queue here; what is kept stays."""
+        """Remove a queue from memory; its stored offset stays."""
         with self._guard:
             self._offsets.pop(queue, None)
             self._frozen.discard(queue)
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Ask for the kept offset, and go on from it; errors as `OffsetKeeper.read`."""
+        """Read the stored offset and use it from now on; errors as in `OffsetKeeper.read`."""
         offset = await self._keeper.read(queue)
         if offset is not None:
             self.update(queue, offset, only_forward=False)
         return offset
 
     async def persist(self, queues: Collection[MessageQueue], *, wait: bool = False) -> None:
-        """Keep the offsets of these queues; see `OffsetKeeper.write`."""
+        """Store the offsets of these queues; see `OffsetKeeper.write`."""
         wanted = set(queues)
         offsets = {queue: offset for queue, offset in self.table().items() if queue in wanted}
         if offsets:
@@ -100,10 +100,10 @@ class OffsetStore:
 
 
 class LocalFileOffsets:
-    """Offsets in the file that RocketMQ's own clients use for broadcasting, in their format.
+    """Offsets in the file and format that RocketMQ's own clients use for broadcasting.
 
-    ``DIRECTORY/CLIENT_ID/GROUP/offsets.json``; what was there before is ``offsets.json.bak``,
-    which is read where the file itself is missing, empty or damaged.
+    The file is ``DIRECTORY/CLIENT_ID/GROUP/offsets.json``. Its previous version is
+    ``offsets.json.bak``, which is read if the file is missing, empty or damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,11 +111,11 @@ class LocalFileOffsets:
         self._backup = path.with_name(path.name + ".bak")
 
     async def read(self, queue: MessageQueue) -> int | None:
-        """Return the offset in the file; ClientError if neither file can be understood."""
+        """Return the offset in the file; ClientError if neither file is valid."""
         return self._load().get(queue)
 
     async def write(self, offsets: dict[MessageQueue, int], *, wait: bool = True) -> None:
-        """Write the file anew, with the other queues that it holds."""
+        """Rewrite the file, including the other queues in it."""
         del wait
         try:
             table = {**self._load(), **offsets}

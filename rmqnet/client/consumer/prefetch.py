@@ -1,4 +1,4 @@
-"""Reading a queue before anybody asks for its messages."""
+"""Reading a queue ahead of `PullConsumer.poll`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QueuePrefetch:
     Parameters
     ----------
     subscription
-        Which messages of the topic are wanted; None: all.
+        Filter for the messages of the topic.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class QueuePrefetch:
 
     @property
     def position(self) -> int | None:
-        """Offset of the next message that is taken; None: it is not known yet where to begin.
+        """Offset of the next message to take; None if the start is not known yet.
 
         The caller holds ``changed``.
         """
         return self._messages[0].queue_offset if self._messages else self._next_offset
 
     def take(self, count: int) -> list[Message]:
-        """Take messages out; the caller holds ``changed``."""
+        """Remove and return messages; the caller holds ``changed``."""
         messages = self._messages
         taken = [messages.popleft() for _ in range(min(count, len(messages)))]
         self._bytes -= sum(len(each.body) for each in taken)
@@ -82,12 +82,12 @@ class QueuePrefetch:
         return taken
 
     def close(self) -> None:
-        """Give no more messages; the caller holds ``changed``."""
+        """Discard the messages and stop; the caller holds ``changed``."""
         self._is_closed = True
         self._messages.clear()
 
     async def run(self, begin: Callable[[], Awaitable[int]]) -> None:
-        """Pull until this is cancelled."""
+        """Pull until cancelled or closed."""
         await self._trying(self._find_begin, begin)
         while not self._is_closed:
             self._room.clear()
@@ -97,7 +97,7 @@ class QueuePrefetch:
                 await self._trying(self._pull)
 
     async def _trying(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Do something again and again until it does not fail."""
+        """Retry some work until it succeeds."""
         pause_s = self._options.pull_retry_delay_ms / 1000
         while not self._is_closed:
             try:

@@ -1,4 +1,4 @@
-"""What was pulled of one queue and is not yet done with.
+"""Messages that were pulled from one queue and are not consumed yet.
 
 Source: RocketMQ ``ProcessQueue``, ``DefaultMQPushConsumerImpl.pullMessage`` (release 5.3.3).
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 LOCK_TRUSTED_MS = 30_000
-"""A lock that the broker did not renew for so long is not relied upon."""
+"""A lock that the broker has not renewed for this long is not trusted."""
 
 NO_OFFSET = -1
 
@@ -31,10 +31,10 @@ class CacheLimits:
     Parameters
     ----------
     size_bytes
-        Most bytes of their bodies.
+        Most bytes of the waiting messages' bodies.
     span
-        Most offsets between the first and the last of them; None: any number. One message that
-        takes long otherwise lets all after it be consumed, and again after a crash.
+        Largest distance between their first and last offsets; no limit if None. The limit bounds
+        how many messages after a slow one are consumed, and again after a crash.
     """
 
     messages: int = 1000
@@ -45,8 +45,8 @@ class CacheLimits:
 class ProcessQueue:
     """Messages of one queue on their way to the listener; any thread may use it.
 
-    The offset to commit is that of the first message that is not done with, so that a crash
-    repeats messages and never loses one.
+    The offset to commit is that of the first message not consumed yet, so a crash repeats
+    messages and never loses one.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class ProcessQueue:
     Attributes
     ----------
     locked : bool
-        The broker gave this client the queue's lock.
+        Whether the broker gave this client the queue's lock.
     last_lock_ms, last_pull_ms, last_consume_ms : int
-        When the lock was renewed, a pull begun, a message last taken or done with.
+        Times of the last lock renewal, the last pull, and the last message taken or consumed.
     """
 
     def __init__(self, queue: MessageQueue, limits: CacheLimits, now_ms: Callable[[], int]) -> None:
@@ -71,7 +71,7 @@ class ProcessQueue:
         self._now_ms = now_ms
         self._guard = threading.Lock()
         self._waiting: dict[int, Message] = {}
-        self._offsets: deque[int] = deque()  # ascending; those done with stay until they are first
+        self._offsets: deque[int] = deque()  # ascending; consumed ones stay until they are first
         self._taken: list[Message] = []
         self._largest = NO_OFFSET
         self._size_bytes = 0
@@ -80,33 +80,33 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
-        """Messages that are not done with."""
+        """Number of messages that are not consumed yet."""
         return len(self._waiting) + len(self._taken)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of their bodies."""
+        """Bytes of the bodies of these messages."""
         return self._size_bytes
 
     @property
     def span(self) -> int:
-        """Offsets between the first and the last message that waits."""
+        """Distance between the first and last offsets of waiting messages."""
         with self._guard:
             return self._span()
 
     @property
     def is_lock_expired(self) -> bool:
-        """Nobody renewed the broker's lock lately; another member may have the queue."""
+        """Whether the lock was not renewed lately, so another member may have the queue."""
         return self._now_ms() - self.last_lock_ms > LOCK_TRUSTED_MS
 
     def set_locked(self, locked: bool) -> None:
-        """Note what the broker said of the lock."""
+        """Record whether the broker granted the lock."""
         self.locked = locked
         if locked:
             self.last_lock_ms = self._now_ms()
 
     def put(self, messages: Sequence[Message]) -> bool:
-        """Add pulled messages, in the order of their offsets."""
+        """Add pulled messages in offset order; return whether the queue needs a consumer."""
         offsets = [message.queue_offset for message in messages]
         with self._guard:
             if offsets and offsets[0] > self._largest and _ascend(offsets):
@@ -122,7 +122,7 @@ class ProcessQueue:
         return needs_consumer
 
     def remove(self, messages: Sequence[Message]) -> int:
-        """Take out messages that are done with, in any order."""
+        """Remove consumed messages, in any order; return the offset to commit or `NO_OFFSET`."""
         with self._guard:
             waiting = self._waiting
             if not waiting:
@@ -139,13 +139,13 @@ class ProcessQueue:
         return offset
 
     def contains(self, message: Message) -> bool:
-        """Return whether a message is not done with, nor taken in order."""
+        """Return whether a message still waits: not consumed, nor taken in order."""
         return message.queue_offset in self._waiting
 
     def take(self, count: int) -> list[Message]:
-        """Take the first messages, for a listener that is called in order.
+        """Take the first messages for an orderly listener.
 
-        An empty list means that its work ends; the next `put` asks for it again.
+        After an empty list the caller stops; the next `put` requests a consumer again.
         """
         with self._guard:
             self.last_consume_ms = self._now_ms()
@@ -156,7 +156,7 @@ class ProcessQueue:
             return list(self._taken)
 
     def commit(self) -> int:
-        """Be done with what was taken; return the offset to commit, or `NO_OFFSET`."""
+        """Finish the taken messages; return the offset to commit or `NO_OFFSET`."""
         with self._guard:
             taken, self._taken = self._taken, []
             self._size_bytes -= _body_bytes(taken)
@@ -168,7 +168,7 @@ class ProcessQueue:
         return taken[-1].queue_offset + 1 if taken else NO_OFFSET
 
     def give_back(self) -> None:
-        """Put what was taken first again."""
+        """Put the taken messages back at the front."""
         with self._guard:
             for message in reversed(self._taken):
                 self._waiting[message.queue_offset] = message
@@ -176,7 +176,7 @@ class ProcessQueue:
             self._taken = []
 
     def clear(self) -> None:
-        """Forget all messages."""
+        """Remove all messages."""
         with self._guard:
             self._waiting.clear()
             self._offsets.clear()
@@ -185,12 +185,15 @@ class ProcessQueue:
             self._largest = NO_OFFSET
 
     def fullness(self) -> str | None:
-        """Return which limit is passed, in words; None: pulling may go on."""
+        """Return a description of the exceeded limit; None if pulling may go on."""
         with self._guard:
             return self._fullness()
 
     def when_room(self, wake: Callable[[], object]) -> bool:
-        """Have a function called, once, in any thread, when no limit is passed any more."""
+        """Arrange one call of a function, in any thread, once no limit is exceeded.
+
+        Return False if none is exceeded now.
+        """
         with self._guard:
             if self._fullness() is None:
                 return False
@@ -198,7 +201,7 @@ class ProcessQueue:
             return True
 
     def describe(self) -> dict[str, int | bool]:
-        """Return what RocketMQ's tools show of it (``ProcessQueueInfo``, all but the offset)."""
+        """Return RocketMQ's ``ProcessQueueInfo`` as JSON values, without the offset."""
         with self._guard:
             offsets, taken = sorted(self._waiting), [each.queue_offset for each in self._taken]
             return {
@@ -227,7 +230,7 @@ class ProcessQueue:
         if offset > self._largest:
             self._offsets.append(offset)
             self._largest = offset
-        else:  # the broker's log was cut back and has grown again
+        else:  # the broker's log was truncated and has grown again
             self._offsets = deque(sorted({*self._waiting}))
 
     def _first_offset(self) -> int:
@@ -263,7 +266,7 @@ class ProcessQueue:
 def _body_bytes(messages: Iterable[Message]) -> int:
     try:
         return sum([len(message.body) for message in messages])
-    except TypeError:  # a listener may have made anything of a body
+    except TypeError:  # a listener may have replaced a body with any object
         return 0
 
 

@@ -1,4 +1,4 @@
-"""A consumer that the application asks for messages."""
+"""A consumer from which the application requests messages."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _POSITION_TIMEOUT_S = 10.0
 
 
 class PullConsumer(ShuttingDown):
-    """Reads queues that the application names, from where it wants, and notes how far it is.
+    """Reads assigned queues from chosen offsets and commits the consumer's progress.
 
-    Pulls from all assigned queues at once, ahead of `poll`. It shares no queues with other members
-    of its group; give it a group that no `PushConsumer` has, whose members would take it for one
-    of them. Methods may be called in any thread; they wait for brokers where they have to.
+    It pulls from all assigned queues concurrently, ahead of `poll`. It does not divide queues with
+    other members of its group. Use a group without `PushConsumer` members, which would count it as
+    a member. Methods may be called in any thread and block while they wait for brokers.
 
     Parameters
     ----------
     group
-        Name of the group, under which offsets are noted.
+        Name of the group under which offsets are committed.
     client
-        How to find the cluster: addresses of name servers (``host:port;host:port``), a
-        `ClientConfig`, or a `ClientInstance`, which consumers of other groups and producers may
-        share and which outlives this consumer.
+        Name server addresses (``host:port;host:port``), a `ClientConfig`, or a `ClientInstance`.
+        The caller owns such an instance and may share it with producers and with consumers of
+        other groups.
     options
         Settings that seldom change.
 
@@ -95,7 +95,7 @@ class PullConsumer(ShuttingDown):
 
     @property
     def client_id(self) -> str:
-        """The client's id, as brokers know it."""
+        """The client id that brokers know."""
         return self._client.client_id
 
     @property
@@ -104,12 +104,12 @@ class PullConsumer(ShuttingDown):
         return sorted(self._reads)
 
     def start(self) -> PullConsumer:
-        """Connect.
+        """Connect to the cluster.
 
         Raises
         ------
         ClientError
-            It was started or shut down before.
+            The consumer was started or shut down before.
         """
         with self._guard:
             if self._is_started or self._is_shut_down:
@@ -125,7 +125,7 @@ class PullConsumer(ShuttingDown):
         return self
 
     def shutdown(self) -> None:
-        """Stop; offsets are noted by `commit` only. A second call does nothing."""
+        """Stop without committing offsets. A second call does nothing."""
         with self._guard:
             was_running = self._is_started and not self._is_shut_down
             self._is_shut_down = True
@@ -139,7 +139,7 @@ class PullConsumer(ShuttingDown):
             if self._owns_client:
                 self._client.shutdown()
 
-    # Which queues.
+    # Queues.
 
     def queues_of(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic, sorted.
@@ -158,19 +158,19 @@ class PullConsumer(ShuttingDown):
         *,
         sql: str | None = None,
     ) -> None:
-        """Read these queues from now on, and no others.
+        """Read only these queues from now on.
 
-        Queues that were assigned before, with the same filter, go on. New ones begin where the
-        group is, or as the options say if nothing is noted.
+        Queues that were assigned before with the same filter go on. New queues start at the
+        group's committed offset, or as the options say if there is none.
 
         Parameters
         ----------
         queues
-            Which, of any topics.
+            Queues of any topics.
         tags
-            Tags separated by ``||``; ``*``: all messages.
+            Tags separated by ``||``; ``*`` for all messages.
         sql
-            An SQL92 expression over properties instead.
+            SQL92 expression over properties; replaces ``tags``.
 
         Raises
         ------
@@ -184,33 +184,33 @@ class PullConsumer(ShuttingDown):
         with self._assigning:
             self._client.call(self._assign(begins, subscriptions))
 
-    # Where.
+    # Positions.
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Have `poll` go on at an offset; nothing that was pulled before is returned any more."""
+        """Continue at an offset; `poll` returns no messages pulled before."""
         self._seek({queue: partial(_known, offset)})
 
     def seek_to_begin(self, *queues: MessageQueue) -> None:
-        """Have `poll` go on at the first messages of these queues, or of all."""
+        """Continue at the first messages of these queues, or of all if none are given."""
         self._seek({each: partial(self._brokers.min_offset, each) for each in self._chosen(queues)})
 
     def seek_to_end(self, *queues: MessageQueue) -> None:
-        """Have `poll` go on after the last messages of these queues, or of all, as they are now."""
+        """Continue at the current ends of these queues, or of all if none are given."""
         ends = {each: self.end_offset(each) for each in self._chosen(queues)}
         self._seek({queue: partial(_known, offset) for queue, offset in ends.items()})
 
     def seek_to_time(self, timestamp_ms: int, *queues: MessageQueue) -> None:
-        """Have `poll` go on at the first messages stored at or after a time (ms)."""
+        """Continue at the first messages stored at or after a time (ms)."""
         search = self._brokers.search_offset
         self._seek({each: partial(search, each, timestamp_ms) for each in self._chosen(queues)})
 
     def position(self, queue: MessageQueue) -> int:
-        """Return the offset at which `poll` goes on.
+        """Return the offset at which `poll` continues.
 
         Raises
         ------
         RemotingTimeoutError
-            It is not known yet: brokers do not answer.
+            The offset is not known yet because brokers do not answer.
         """
         read = self._read(queue)
         with self._changed:
@@ -225,26 +225,26 @@ class PullConsumer(ShuttingDown):
         return self._client.call(self._brokers.min_offset(queue))
 
     def end_offset(self, queue: MessageQueue) -> int:
-        """Return the offset that a queue's next message gets."""
+        """Return the end of a queue, which is the offset of its next message."""
         return self._client.call(self._brokers.max_offset(queue))
 
     def offset_of_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the first offset of a queue stored at or after a time (ms)."""
         return self._client.call(self._brokers.search_offset(queue, timestamp_ms))
 
-    # What.
+    # Messages.
 
     def poll(self, max_messages: int = 32, timeout_s: float = 5.0) -> list[Message]:
         """Return messages of any assigned queues that are not paused.
 
-        Those of a queue come in order, and the queues take turns.
+        Messages of a queue are in order; the queues take turns.
 
         Parameters
         ----------
         max_messages
             Most messages.
         timeout_s
-            How long to wait for the first.
+            Longest wait for the first message.
 
         Returns
         -------
@@ -262,38 +262,38 @@ class PullConsumer(ShuttingDown):
                 self._changed.wait(left_s)
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Have `poll` return nothing of these queues, or of any, until `resume`."""
+        """Exclude these queues (all if none are given) from `poll` until `resume`."""
         self._set_paused(queues, paused=True)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Have `poll` return messages of these queues, or of all, again."""
+        """Include these queues (all if none are given) in `poll` again."""
         self._set_paused(queues, paused=False)
 
     def commit(self, *queues: MessageQueue) -> None:
-        """Note, in the brokers, that all that `poll` returned of these queues, or of all, is done.
+        """Commit the messages that `poll` returned from these queues (all if none are given).
 
         Raises
         ------
         RemotingError, BrokerError, ClientError
-            A broker did not note it.
+            A broker did not accept the commit.
         """
         reads = [self._read(queue) for queue in self._chosen(queues)]
         for read in reads:
             if read.is_sought:
                 self.position(read.queue)
-        with self._changed:  # not between messages that are put in and the offset after them
+        with self._changed:  # so that messages and the offset after them match
             positions = {read.queue: read.position for read in reads}
         known = {queue: offset for queue, offset in positions.items() if offset is not None}
         self._client.call(self._commit(known))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """Return the offset that the broker has noted for the group; None: none."""
+        """Return the group's committed offset; None if the broker has none."""
         return self._client.call(self._brokers.read(queue))
 
-    # As its client sees it.
+    # Called by the client.
 
     def heartbeat_data(self) -> ConsumerData:
-        """Return what brokers are to know of it."""
+        """Return the data for heartbeats."""
         return ConsumerData(
             self.group,
             tuple(each.data() for each in list(self._subscriptions.values())),
@@ -302,13 +302,13 @@ class PullConsumer(ShuttingDown):
         )
 
     def on_consumer_ids_changed(self) -> None:
-        """Do nothing: the application says which queues it reads."""
+        """Do nothing: the application assigns the queues."""
 
     def on_connection_closed(self, address: str) -> None:
-        """Do nothing: each pull that fails is tried again."""
+        """Do nothing: failed pulls are retried."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere in assigned queues."""
+        """Continue at other offsets in assigned queues."""
         assigned = {
             queue: offset
             for queue, offset in offsets.items()
@@ -318,7 +318,7 @@ class PullConsumer(ShuttingDown):
         self._seek({queue: partial(_known, offset) for queue, offset in assigned.items()})
 
     def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """Return how far it is in its queues of a topic."""
+        """Return the positions in the assigned queues of a topic."""
         with self._changed:
             positions = {queue: read.position for queue, read in self._reads.items()}
         return {
@@ -328,7 +328,7 @@ class PullConsumer(ShuttingDown):
         }
 
     def running_info(self) -> dict[str, Any]:
-        """Return RocketMQ's ``ConsumerRunningInfo``, as far as it says anything of this kind."""
+        """Return the fields of RocketMQ's ``ConsumerRunningInfo`` that apply to a pull consumer."""
         data = self.heartbeat_data()
         return {
             "properties": {"PROP_CONSUME_TYPE": data.consume_type.value},
@@ -363,7 +363,7 @@ class PullConsumer(ShuttingDown):
         }
         self._subscriptions = subscriptions
         await self._client.send_heartbeats()
-        self._check_running()  # still: a client that others share goes on without this consumer
+        self._check_running()  # again: a shared client keeps running after this consumer's shutdown
         self._drop(self._reads.keys() - unchanged)
         for queue, begin in begins.items():
             if queue not in unchanged:
@@ -414,7 +414,7 @@ class PullConsumer(ShuttingDown):
             self._changed.notify_all()
 
     def _take(self, count: int) -> list[Message]:
-        """Take messages, beginning with the queue after the one that was taken from last."""
+        """Take messages, starting one queue further with each call."""
         reads = list(self._reads.values())
         messages: list[Message] = []
         for step in range(len(reads)):

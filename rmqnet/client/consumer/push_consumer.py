@@ -1,4 +1,4 @@
-"""A consumer that calls the application with messages.
+"""A consumer that passes messages to the application's listener.
 
 Source: RocketMQ ``DefaultMQPushConsumer``, ``DefaultMQPushConsumerImpl`` (release 5.3.3).
 """
@@ -66,28 +66,27 @@ _SUBSCRIBE_ALL = "*"
 
 
 class PushConsumer(ShuttingDown):
-    """Member of a consumer group: calls a listener with the messages that it pulls.
+    """Member of a consumer group: pulls messages and passes them to a listener.
 
-    At least once: what a listener was not done with when the process, a broker or the member's
-    share of the queues went away is delivered again, maybe to another member.
+    Delivery is at least once: messages that were not consumed when the process, a broker or the
+    queue's assignment to this member ended are delivered again, possibly to another member.
 
     Parameters
     ----------
     group
-        Name of the group. All its members must subscribe to the same, and share queues alike.
+        Name of the group. All its members must have the same subscriptions and allocation.
     client
-        How to find the cluster: addresses of name servers (``host:port;host:port``), a
-        `ClientConfig`, or a `ClientInstance`, which consumers of other groups and producers may
-        share and which outlives this consumer. Its client id is the member's: see
-        ``own_instance_name`` of `ClientInstance`.
+        Name server addresses (``host:port;host:port``), a `ClientConfig`, or a `ClientInstance`.
+        The caller owns such an instance and may share it with producers and with consumers of
+        other groups; the member uses its client id: see ``own_instance_name`` there.
     listener
-        Called in threads of the consumer with a list of messages and a `ConsumeContext`. It returns
-        None or True when it is done with the messages, False or an exception when they are to be
-        tried again: of a concurrent listener later, by the broker, up to ``max_reconsume_times``
-        times, and then they lie in topic ``%DLQ%group``; of an orderly one soon, and the queue
-        waits for it. Members of a broadcasting group try nothing again.
+        Called in threads of the consumer with a list of messages and a `ConsumeContext`. It
+        returns None or True if it has consumed the messages; it returns False or raises to have
+        them retried. For a concurrent listener the broker redelivers them later, up to
+        ``max_reconsume_times`` times, and then moves them to topic ``%DLQ%group``; an orderly
+        one gets them again soon, while the queue waits. Broadcasting groups do not retry.
     orderly
-        Messages of a queue go to the listener one after the other, whichever member has the queue.
+        Pass the messages of a queue to the listener in order, whichever member has the queue.
     options
         Settings that seldom change.
 
@@ -128,36 +127,36 @@ class PushConsumer(ShuttingDown):
 
     @property
     def client_id(self) -> str:
-        """The member's id, as brokers and other members know it."""
+        """The member's client id, which brokers and other members know."""
         return self._client.client_id
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are this member's now, those of its retry topic too, sorted."""
+        """Current queues of this member, including those of its retry topic, sorted."""
         return sorted(self._rebalancer.queues) if self._is_started else []
 
     def subscribe(self, topic: str, tags: str = _SUBSCRIBE_ALL, *, sql: str | None = None) -> None:
-        """Ask for messages of a topic, from now on; a later call replaces an earlier one.
+        """Subscribe to a topic; replaces an earlier subscription to it.
 
-        Of a consumer that runs it waits for the topic's queues, as `start` does.
+        If the consumer is running, this waits for the topic's queues, as `start` does.
 
         Parameters
         ----------
         topic
-            The topic.
+            Name of the topic.
         tags
-            Tags separated by ``||``; ``*``: all messages.
+            Tags separated by ``||``; ``*`` for all messages.
         sql
-            An SQL92 expression over properties instead, for brokers with
-            ``enablePropertyFilter=true``.
+            SQL92 expression over properties for brokers with ``enablePropertyFilter=true``;
+            replaces ``tags``.
 
         Raises
         ------
         ClientError
-            The expression holds no tag, or is empty.
+            The expression has no tag or is empty.
         BrokerError
-            A broker does not understand the SQL expression (only of a consumer that runs; others
-            learn it when they start).
+            A broker does not understand the SQL expression (only if the consumer is running;
+            otherwise `start` raises it).
         """
         kind, expression = (TAG, tags) if sql is None else (SQL92, sql)
         subscription = Subscription(topic, expression, kind, _now_ms())
@@ -167,22 +166,22 @@ class PushConsumer(ShuttingDown):
             self._subscriptions[topic] = subscription
 
     def unsubscribe(self, topic: str) -> None:
-        """Ask for no more messages of a topic."""
+        """End the subscription to a topic."""
         self._subscriptions.pop(topic, None)
         if self._is_started:
             self._client.call(self._rebalance_now())
 
     def start(self) -> PushConsumer:
-        """Become a member of the group and begin.
+        """Join the group and start consuming.
 
-        Returns when this member has its queues and knows where it begins in each: a group that is
-        new gets whatever is sent from then on. Brokers that do not answer are waited for up to
-        10 s; then a warning names the topics, whose queues follow when they can.
+        It returns when this member has its queues and their start offsets: a new group receives all
+        messages sent from then on. It waits up to 10 s for brokers that do not answer, then logs a
+        warning with the topics, whose queues it acquires later.
 
         Raises
         ------
         ClientError
-            It was started or shut down before.
+            The consumer was started or shut down before.
         RemotingError
             No name server can be reached.
         BrokerError
@@ -202,9 +201,9 @@ class PushConsumer(ShuttingDown):
         return self
 
     def shutdown(self) -> None:
-        """Stop: no more listener is called; those that run are waited for; offsets are noted.
+        """Stop calling listeners, wait for running ones, commit offsets and leave the group.
 
-        Waits up to ``await_termination_s`` for listeners. A second call does nothing.
+        It waits up to ``await_termination_s`` for listeners. A second call does nothing.
         """
         with self._guard:
             was_running = self._is_started and not self._is_shut_down
@@ -213,7 +212,7 @@ class PushConsumer(ShuttingDown):
             self._stop()
 
     def suspend(self) -> None:
-        """Pull no more until `resume`; what was pulled is still consumed."""
+        """Stop pulling until `resume`; messages already pulled are still consumed."""
         self._is_suspended = True
         if self._is_started:
             self._client.call(self._pause(True))
@@ -224,10 +223,10 @@ class PushConsumer(ShuttingDown):
         if self._is_started:
             self._client.call(self._pause(False))
 
-    # As its client sees it.
+    # Called by the client.
 
     def heartbeat_data(self) -> ConsumerData:
-        """Return what brokers are to know of this member."""
+        """Return the data for heartbeats."""
         return ConsumerData(
             self.group,
             tuple(each.data() for each in list(self._subscriptions.values())),
@@ -237,13 +236,13 @@ class PushConsumer(ShuttingDown):
         )
 
     def on_consumer_ids_changed(self) -> None:
-        """Share out queues anew, soon."""
+        """Rebalance soon."""
         self._rebalancer.rebalance_soon()
 
     def on_connection_closed(self, address: str) -> None:
-        """Ask for the locks of a broker's queues again before more of them is consumed.
+        """Mark a broker's queues as unlocked, so they are locked again before consumption.
 
-        It may have been started anew, and have given them to another member.
+        The broker may have restarted and given the locks to another member.
         """
         if self._locks is not None:
             for each in self._rebalancer.process_queues:
@@ -251,13 +250,13 @@ class PushConsumer(ShuttingDown):
                     each.set_locked(False)
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere in queues of a topic; what was pulled of them is forgotten."""
+        """Continue at other offsets in a topic's queues; messages already pulled are discarded."""
         own = {queue: offset for queue, offset in offsets.items() if queue.topic == topic}
         logger.warning("group %s: offsets of topic %s are reset: %s", self.group, topic, own)
         self._client.call(self._rebalancer.begin_anew(own))
 
     def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """Return how far this member is in its queues of a topic."""
+        """Return this member's offsets in its queues of a topic."""
         return self._offsets.table(topic)
 
     def running_info(self) -> dict[str, Any]:
@@ -274,7 +273,7 @@ class PushConsumer(ShuttingDown):
         )
 
     def consume_directly(self, message: Message, broker_name: str) -> dict[str, Any]:
-        """Call the listener with one message now, as an administrator wants."""
+        """Call the listener with one message now, as an administrator requested."""
         context = ConsumeContext(MessageQueue(message.topic, broker_name, message.queue_id))
         if message.topic == RETRY_PREFIX + self.group:
             message.topic = message.properties.get(RETRY_TOPIC, message.topic)
@@ -316,7 +315,7 @@ class PushConsumer(ShuttingDown):
         directory = Path(self.options.offset_directory) / self._client.client_id / self.group
         return LocalFileOffsets(directory / "offsets.json")
 
-    # In the loop. Events of asyncio belong to the loop in which they are made (Python 3.9).
+    # In the loop. In Python 3.9, asyncio events belong to the loop in which they are created.
 
     async def _open(self) -> None:
         shares = not self.options.is_broadcasting
@@ -348,7 +347,7 @@ class PushConsumer(ShuttingDown):
         await self._wait_for_queues()
 
     async def _wait_for_queues(self) -> None:
-        """Wait until what is sent from now on reaches this group, new as it may be."""
+        """Wait until messages sent from now on reach this group, even if it is new."""
         if not self._not_paused.is_set():
             return
         missing = await self._rebalancer.wait_for_queues(_FIRST_QUEUES_S)
@@ -418,7 +417,7 @@ class PushConsumer(ShuttingDown):
 
     async def _rebalance_always(self) -> None:
         interval_s = self.options.rebalance_interval_ms / 1000
-        while not self._is_shut_down:  # before Python 3.12 wait_for may miss that it is cancelled
+        while not self._is_shut_down:  # before Python 3.12, wait_for may miss a cancellation
             is_balanced = True
             if self._not_paused.is_set():
                 try:
@@ -440,7 +439,7 @@ class PushConsumer(ShuttingDown):
             await self._locks.lock_all(self._rebalancer.process_queues)
 
     async def _check(self, subscription: Subscription) -> None:
-        """Have a broker look at an SQL expression."""
+        """Have a broker check an SQL expression."""
         try:
             await self._brokers.check(subscription)
         except TopicNotFoundError as err:
@@ -450,7 +449,7 @@ class PushConsumer(ShuttingDown):
     async def _subscribe_now(self, subscription: Subscription) -> None:
         await self._check(subscription)
         known = self._subscriptions.get(subscription.topic)
-        if known is not None:  # brokers keep to the newest, also where the clock was put back
+        if known is not None:  # brokers use the newest, even if the clock was set back
             subscription.version = max(subscription.version, known.version + 1)
         self._subscriptions[subscription.topic] = subscription
         await self._client.send_heartbeats()
@@ -502,20 +501,20 @@ class PushConsumer(ShuttingDown):
 
 
 class _ClientLoop:
-    """The client's event loop, for threads of listeners."""
+    """The client's event loop for use by listeners' threads."""
 
     def __init__(self, client: ClientInstance) -> None:
         self._client = client
 
     def submit(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run a coroutine there."""
+        """Run a coroutine in the loop."""
         return self._client.submit(work)
 
     def later(self, delay_ms: int, work: Callable[[], object]) -> None:
-        """Call a function there after some time."""
+        """Call a function in the loop after a delay."""
         try:
             self._client.submit(_after(delay_ms / 1000, work))
-        except ClientError:  # shut down meanwhile: the brokers have the messages
+        except ClientError:  # shut down meanwhile; the brokers have the messages
             logger.debug("nothing is done later: the client was shut down")
 
 

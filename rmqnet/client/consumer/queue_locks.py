@@ -1,4 +1,4 @@
-"""Locks that brokers give to one member of a group, so that a queue's order is kept.
+"""Brokers' locks, which give a queue to one member of a group to preserve its order.
 
 Source: RocketMQ ``RebalanceImpl.lock``, ``lockAll``, ``unlockAll`` (release 5.3.3).
 """
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK_INTERVAL_S = 20.0
-"""Between two renewals. A broker forgets a lock after 60 s, a member relies on it for 30."""
+"""Interval of renewals. A broker drops a lock after 60 s; a member trusts it for 30 s."""
 
 
 class QueueLocks:
-    """Takes, renews and gives away the locks of a member's queues; runs in the event loop.
+    """Acquires, renews and releases the locks of a member's queues; runs in the event loop.
 
     Parameters
     ----------
     brokers
-        Who locks.
+        Requests to the brokers, which grant the locks.
     """
 
     def __init__(self, brokers: GroupBrokers) -> None:
         self._brokers = brokers
-        self._asked: set[MessageQueue] = set()  # brokers may have given these to this member
+        self._asked: set[MessageQueue] = set()  # this member may have these locks
         self.elsewhere: set[MessageQueue] = set()
-        """Queues that another member had when this one last asked."""
+        """Queues that another member had locked at this one's last request."""
 
     async def lock(self, process_queue: ProcessQueue) -> bool:
-        """Lock one queue; False if another member has it, or the broker does not answer."""
+        """Lock one queue; False if another member has the lock or the broker does not answer."""
         return await self._lock_some([process_queue]) and process_queue.locked
 
     async def lock_all(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """Renew the locks of all queues; where a broker does not answer they stay as they are."""
+        """Renew the locks of all queues; if a broker does not answer, its locks stay set."""
         kept = [each for each in process_queues if not each.dropped]
         groups = _by_broker([each.queue for each in kept])
         await asyncio.gather(
@@ -53,17 +53,17 @@ class QueueLocks:
         )
 
     async def unlock(self, queue: MessageQueue) -> None:
-        """Give a queue away, and wait for the broker's answer.
+        """Release a queue's lock and wait for the broker's answer.
 
-        A broker may do what it need not answer after what it is asked next: if that is the same
-        lock, this member has it no more, and does not know.
+        A broker may process a oneway request after a later request. If the later one acquired the
+        same lock, this member would lose the lock without knowing it.
         """
         await self._unlock_some({queue})
 
     async def unlock_all(self) -> None:
-        """Give all queues away that may be this member's, and wait for the brokers' answers.
+        """Release all locks that this member may have and wait for the brokers' answers.
 
-        Also those that were being taken, or given away, when the member stopped.
+        They include locks being acquired or released when the member stopped.
         """
         groups = _by_broker(self._asked)
         await asyncio.gather(*map(self._unlock_some, groups))
@@ -89,7 +89,7 @@ class QueueLocks:
         return True
 
     async def _unlock_some(self, queues: set[MessageQueue]) -> None:
-        """Give queues of one broker away; a failure is logged."""
+        """Release locks on one broker; a failure is logged."""
         try:
             await self._brokers.unlock(queues)
         except (RemotingError, BrokerError, ClientError) as err:

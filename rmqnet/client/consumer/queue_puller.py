@@ -1,4 +1,4 @@
-"""Pulling one queue again and again, as long as it is this member's.
+"""Continuous pulling from one queue while this member owns it.
 
 Source: RocketMQ ``DefaultMQPushConsumerImpl.pullMessage``, ``PullAPIWrapper`` (release 5.3.3).
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 SUSPEND_MS = 15_000
-"""How long the broker may wait for a message before it answers that there is none."""
+"""Longest time that the broker may wait for a message before it answers without one."""
 _BROKER_BUSY_S = 0.02
 _GROUP_UNKNOWN = {
     ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -49,24 +49,24 @@ _GROUP_UNKNOWN = {
     ResponseCode.FILTER_DATA_NOT_EXIST,
     ResponseCode.FILTER_DATA_NOT_LATEST,
 }
-"""The broker was started anew, or has not heard of the newest subscription."""
+"""Codes of a broker that was restarted or does not know the newest subscription."""
 _ANNOUNCED_S = 1.0
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 """Bits of a pull's sysFlag (``PullSysFlag``)."""
 PULL_TIMEOUT_S = 30.0
-"""Longer than any broker waits for a message."""
+"""Timeout of a pull, longer than any broker waits for a message."""
 
 
 @dataclass(frozen=True)
 class PullSide:
-    """What the pullers of a member share.
+    """The parts that the pullers of a member share.
 
     Parameters
     ----------
     not_paused
         Set unless the consumer is suspended.
     locks
-        Locks of orderly consumers that share queues; None for all others.
+        Locks of orderly consumers that divide queues; None for other consumers.
     """
 
     client: ClientInstance
@@ -83,7 +83,7 @@ class PullSide:
 
 
 class QueuePuller:
-    """Pulls a queue; one pull is under way at a time, and is answered when there are messages."""
+    """Pulls from a queue, one pull at a time; the broker may hold it until messages arrive."""
 
     def __init__(self, side: PullSide, process_queue: ProcessQueue, next_offset: int) -> None:
         self._side = side
@@ -92,7 +92,7 @@ class QueuePuller:
         self._source = QueueSource(side.client, side.brokers, process_queue.queue)
 
     async def run(self) -> None:
-        """Pull until the queue is dropped, or this is cancelled."""
+        """Pull until the queue is dropped or this is cancelled."""
         queue = self._process_queue.queue
         logger.info("%s is pulled from offset %d on", queue, self._next_offset)
         while not self._process_queue.dropped:
@@ -101,7 +101,7 @@ class QueuePuller:
                 await asyncio.sleep(pause_s)
 
     async def _step(self) -> float:
-        """Do one thing; return how long to pause after it, in seconds."""
+        """Wait for room, lock or pull; return the pause after it in seconds."""
         await self._side.not_paused.wait()
         if await self._wait_for_room() or self._process_queue.dropped:
             return 0.0
@@ -114,7 +114,7 @@ class QueuePuller:
         return pause_s
 
     async def _failed(self, err: Exception) -> float:
-        """Return how long to wait before the next try, in seconds."""
+        """Report a failed pull and return the pause before the next one in seconds."""
         code = err.code if isinstance(err, BrokerError) else None
         if code == ResponseCode.FLOW_CONTROL:
             return _BROKER_BUSY_S
@@ -137,7 +137,7 @@ class QueuePuller:
         return self._side.options.pull_retry_delay_ms / 1000
 
     async def _wait_for_room(self) -> bool:
-        """Wait while too much waits for the listener; return whether it had to."""
+        """Wait while a cache limit is exceeded; return whether it was exceeded."""
         process_queue = self._process_queue
         if process_queue.fullness() is None:
             return False
@@ -190,7 +190,7 @@ class QueuePuller:
         return side.options.pull_interval_ms / 1000
 
     def _go_on(self, next_offset: int) -> None:
-        """Pass over offsets that hold nothing for this group; commit that if all else is done."""
+        """Skip offsets without messages for this group; commit the skip if no messages wait."""
         self._next_offset = next_offset
         if self._process_queue.count == 0:
             self._side.offsets.update(self._process_queue.queue, next_offset, only_forward=True)
@@ -235,14 +235,14 @@ class QueuePuller:
 
 
 def _restore_topics(messages: list[Message], queue: MessageQueue) -> None:
-    """Give messages that are tried again the topic that they were first sent to."""
+    """Give retried messages the topic that they were first sent to."""
     for message in messages:
         if message.topic == queue.topic:
             message.topic = message.properties.get(RETRY_TOPIC, message.topic)
 
 
 class QueueSource:
-    """Pulls from a queue. Runs in the event loop."""
+    """Pulls from a queue's master or slaves. Runs in the event loop."""
 
     def __init__(self, client: ClientInstance, brokers: GroupBrokers, queue: MessageQueue) -> None:
         self._client = client
@@ -258,7 +258,7 @@ class QueueSource:
         Raises
         ------
         RemotingError, BrokerError, ClientError
-            The broker cannot be found or asked, or does not want to answer.
+            The broker is unknown, cannot be reached, or refuses.
         """
         broker = await self._brokers.find(self._queue, self._broker_id, only_this_broker=False)
         try:
@@ -282,23 +282,23 @@ class QueueSource:
         return result
 
     def _leads_on(self, result: PullResult) -> bool:
-        """Return whether the answer of a broker that stands in is one to go by.
+        """Return whether the answer of a replacement broker can be used.
 
-        It may lag behind, so that an offset which it lacks is none that is gone; and slaves answer
-        at once at the end of a queue, where the caller is to pause.
+        Its log may be incomplete, so an offset missing there may still exist; and at the end of a
+        queue slaves answer immediately, while the caller should pause.
         """
         moved = result.status is PullStatus.OFFSET_ILLEGAL
         return not moved and result.next_begin_offset > self._asked_offset
 
     def messages(self, result: PullResult, asked_offset: int) -> list[Message]:
-        """Return the messages that the last pull found, from the asked offset on.
+        """Return the messages of the last pull, from the requested offset on.
 
-        An inner batch comes as a whole, also where it was asked for from its middle on.
+        Brokers return a whole inner batch even if the requested offset is inside it.
 
         Raises
         ------
         RemotingFormatError
-            They are damaged; the text says where.
+            The messages are damaged; the text says where.
         """
         messages = messages_from_body(
             result.body,

@@ -1,4 +1,4 @@
-"""Taking the queues that are this member's, and giving away those that are no longer.
+"""Acquiring the queues assigned to this member and releasing the others.
 
 Source: RocketMQ ``RebalanceImpl``, ``RebalancePushImpl``, ``RebalanceService`` (release 5.3.3).
 """
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FORCED_UNLOCK_MS = 20_000
-"""So long after its lock was last renewed, a queue is given away although its listener runs."""
+"""Time after the last lock renewal when a queue is released even if its listener runs."""
 _LOCK_AGAIN_S = 0.5
 _ANNOUNCE_AGAIN_S = 1.0
 
 
 class _Held(NamedTuple):
-    """A queue of this member, and the task that pulls it."""
+    """A queue of this member and the task that pulls from it."""
 
     process_queue: ProcessQueue
     pulling: asyncio.Task[None]
 
 
 class Taken(NamedTuple):
-    """A queue that is now this member's, and where it begins."""
+    """A newly acquired queue and its start offset."""
 
     process_queue: ProcessQueue
     offset: int
 
 
 class Rebalancer:
-    """Knows which queues are this member's. Runs in the event loop.
+    """Manages the queues of this member. Runs in the event loop.
 
     Parameters
     ----------
     locks
-        Locks of orderly consumers that share queues; None for all others.
+        Locks of orderly consumers that divide queues; None for other consumers.
     now_ms
         The time, milliseconds since the epoch.
     """
@@ -86,7 +86,7 @@ class Rebalancer:
         self._one_at_a_time = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._looked = asyncio.Event()
-        self._settled: set[str] = set()  # topics of whose queues none is waited for
+        self._settled: set[str] = set()  # topics without queues that are waited for
         self._is_stopped = False
         self._announced_at = 0.0
 
@@ -95,13 +95,13 @@ class Rebalancer:
         consumption: Consumption,
         pull: Callable[[ProcessQueue, int], Coroutine[Any, Any, None]],
     ) -> None:
-        """Say who consumes and who pulls the queues that are taken."""
+        """Set the consumption and the pull function for acquired queues."""
         self._consumption = consumption
         self._pull = pull
 
     @property
     def process_queues(self) -> list[ProcessQueue]:
-        """Those of this member."""
+        """The process queues of this member."""
         return [held.process_queue for held in list(self._held.values())]
 
     @property
@@ -110,17 +110,17 @@ class Rebalancer:
         return list(self._held)
 
     def rebalance_soon(self) -> None:
-        """Look at the group anew as soon as possible."""
+        """Request a rebalance as soon as possible."""
         self._wanted.set()
 
     async def wait_until_wanted(self, timeout_s: float) -> None:
-        """Wait for `rebalance_soon`, or for some time."""
+        """Wait for `rebalance_soon` or the timeout."""
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wanted.wait(), timeout_s)
         self._wanted.clear()
 
     async def rebalance(self) -> bool:
-        """Take and give away queues; return whether this member has those that it should have."""
+        """Acquire and release queues; return whether this member has all its assigned queues."""
         async with self._one_at_a_time:
             is_balanced = True
             topics = list(self._subscriptions)
@@ -132,10 +132,10 @@ class Rebalancer:
             return is_balanced
 
     async def wait_for_queues(self, timeout_s: float) -> list[str]:
-        """Wait until this member has its queues; return the topics of which it still lacks some.
+        """Wait until this member has its queues; return the topics with missing queues.
 
-        Where it begins in a queue is known once it has it. Queues that another member has locked
-        are not waited for: its listener may run for long.
+        An acquired queue has a known start offset. Queues locked by another member are not waited
+        for, because its listener may run for long.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -149,32 +149,32 @@ class Rebalancer:
                 await asyncio.wait_for(self._looked.wait(), left_s)
 
     async def offset_moved(self, process_queue: ProcessQueue, offset: int) -> None:
-        """Begin a queue anew at an offset that its broker gave."""
+        """Restart a queue at an offset that its broker returned."""
         await self.begin_anew({process_queue.queue: offset})
 
     async def begin_anew(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Forget what was pulled of this member's queues, and begin at other offsets."""
+        """Discard the messages pulled from queues and restart them at other offsets."""
         async with self._one_at_a_time:
             for queue in offsets.keys() & self._held.keys():
                 await self._begin_anew(self._held.pop(queue), offsets[queue])
         self.rebalance_soon()
 
     async def announce(self) -> None:
-        """Tell brokers what the group wants, but not more often than once a second."""
+        """Send heartbeats with the group's subscriptions, at most once a second."""
         now = time.monotonic()
         if now - self._announced_at >= _ANNOUNCE_AGAIN_S:
             self._announced_at = now
             await self._client.send_heartbeats()
 
     def stop_pulling(self) -> None:
-        """Cancel all pulls; what was pulled may still be consumed."""
+        """Cancel all pulls; pulled messages may still be consumed."""
         self._is_stopped = True
         self._looked.set()
         for held in self._held.values():
             held.pulling.cancel()
 
     def drop_all(self) -> None:
-        """Forget all queues."""
+        """Drop all queues."""
         for held in self._held.values():
             held.process_queue.dropped = True
         self._held.clear()
@@ -183,7 +183,7 @@ class Rebalancer:
         try:
             own = await self._own_queues(topic)
         except TopicNotFoundError as err:
-            if not topic.startswith(RETRY_PREFIX):  # made by the brokers, a little later
+            if not topic.startswith(RETRY_PREFIX):  # brokers create them a little later
                 self._client.outages.report(logger, err, "group %s: %s", self._brokers.group, err)
             self._settled.add(topic)
             return True
@@ -207,7 +207,7 @@ class Rebalancer:
         return set(allocate(self._options.allocation, self._brokers.client_id, queues, members))
 
     async def _take_over(self, topic: str, own: set[MessageQueue]) -> set[MessageQueue]:
-        """Take what is this member's, give away what is not; return what it still lacks."""
+        """Acquire this member's queues and release others; return the queues still missing."""
         dropped = await self._drop_if(
             lambda queue: (
                 queue.topic == topic and (queue not in own or self._held[queue].pulling.done())
@@ -228,14 +228,14 @@ class Rebalancer:
         return own - kept
 
     async def _announce(self, topic: str) -> None:
-        """Tell brokers a new version of the subscription, before its first pull says it."""
+        """Send brokers a new version of the subscription before the first pull refers to it."""
         subscription = self._subscriptions.get(topic)
         if subscription is not None:
             subscription.version = max(subscription.version, self._now_ms())
             await self._client.send_heartbeats()
 
     async def _take(self, queue: MessageQueue) -> Taken | None:
-        """Lock a queue if need be, and find out where it begins; None: not now."""
+        """Lock a queue if necessary and determine its start offset; None if that fails now."""
         orderly = self._consumption.orderly
         process_queue = ProcessQueue(queue, self._options.limits(orderly=orderly), self._now_ms)
         if self._locks is not None and not await self._locks.lock(process_queue):
@@ -247,7 +247,7 @@ class Rebalancer:
         except (RemotingError, BrokerError, ClientError) as err:
             text = "where to begin in %s is not known: %s"
             self._client.outages.report(logger, err, text, queue, err)
-            if self._locks is not None:  # another member may be the next to try
+            if self._locks is not None:  # another member may try next
                 await self._locks.unlock(queue)
             return None
 
@@ -255,12 +255,12 @@ class Rebalancer:
         await self._drop_if(lambda queue: queue.topic not in self._subscriptions)
 
     async def _drop_if(self, unwanted: Callable[[MessageQueue], bool]) -> bool:
-        """Give queues away; return whether any is gone."""
+        """Release queues; return whether any was released."""
         away = [held for queue, held in self._held.items() if unwanted(queue)]
         for each in away:
             each.process_queue.dropped = True
             each.pulling.cancel()
-        # All at once: a broker that does not answer must not hold up the queues of others.
+        # Concurrently: a broker that does not answer must not delay the queues of others.
         gone = await asyncio.gather(*(self._release(each.process_queue) for each in away))
         for each, is_gone in zip(away, gone):
             if is_gone:
@@ -268,7 +268,7 @@ class Rebalancer:
         return any(gone)
 
     async def _release(self, process_queue: ProcessQueue) -> bool:
-        """Note how far a queue is and give back its lock; False: its listener still runs."""
+        """Commit a queue's offset and release its lock; False if its listener still runs."""
         queue = process_queue.queue
         if self._locks is not None and self._consumption.is_consuming(process_queue):
             if self._now_ms() <= process_queue.last_lock_ms + _FORCED_UNLOCK_MS:
@@ -289,7 +289,7 @@ class Rebalancer:
         process_queue.dropped = True
         process_queue.clear()
         process_queue.set_locked(False)
-        if held.pulling is not asyncio.current_task():  # that one ends by itself
+        if held.pulling is not asyncio.current_task():  # this task ends by itself
             held.pulling.cancel()
         self._offsets.update_and_freeze(queue, offset)
         await self._offsets.persist([queue], wait=True)

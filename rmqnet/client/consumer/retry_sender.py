@@ -1,4 +1,4 @@
-"""Giving messages that could not be consumed back to the broker, to be tried again later.
+"""Sending messages that could not be consumed back to the broker for a later retry.
 
 Source: RocketMQ ``DefaultMQPushConsumerImpl.sendMessageBack``,
 ``ConsumeMessageOrderlyService.sendMessageBack`` (release 5.3.3).
@@ -53,14 +53,15 @@ class RetrySender:
         self._retry_topic = RETRY_PREFIX + brokers.group
 
     async def send_back(self, message: Message, delay_level: int, queue: MessageQueue) -> bool:
-        """Have the broker that stores a message deliver it again; or else send it as a new one.
+        """Have the message's broker redeliver it; if that fails, send it as a new message.
 
-        A message of an inner batch is always sent anew: a broker knows its batch only, and refuses.
+        A message of an inner batch is always sent as a new one, because brokers know only the whole
+        batch and refuse.
 
         Parameters
         ----------
         delay_level
-            When; 0: the broker chooses, -1: never, it goes to the dead letters.
+            The broker's delay level; 0 lets the broker choose, -1 sends it to the dead letters.
         """
         if message.sys_flag & INNER_BATCH_FLAG:
             return await self.send_anew(message, delay_level)
@@ -79,12 +80,12 @@ class RetrySender:
         return True
 
     async def send_anew(self, message: Message, delay_level: int = 0) -> bool:
-        """Send a copy to the retry topic; False if no broker takes it.
+        """Send a copy to the retry topic; False if no broker accepts it.
 
         Parameters
         ----------
         delay_level
-            See `send_back`; 0: later from time to time.
+            As in `send_back`; 0 means a delay that grows with each retry.
         """
         try:
             await self._as_new_message(message, delay_level)
@@ -99,7 +100,7 @@ class RetrySender:
                 err,
             )
             return False
-        except Exception:  # of a message that the listener has changed: it must not stop the queue
+        except Exception:  # a message that the listener has changed must not stop the queue
             logger.exception(
                 "offset %d of topic %s cannot be sent to %s",
                 message.queue_offset,
@@ -148,11 +149,11 @@ class RetrySender:
         self, message: Message, queue: MessageQueue, delay_level: int
     ) -> tuple[SendMessageRequestHeaderV2, bytes]:
         reconsume_times = message.reconsume_times + 1
-        if delay_level < 0:  # for the broker it was tried too often
+        if delay_level < 0:  # makes the broker count too many retries
             reconsume_times = max(reconsume_times, self._max_reconsume_times + 1)
         body, sys_flag = message.body, 0
         if message.sys_flag & COMPRESSED_FLAG:
-            sys_flag = COMPRESSED_FLAG  # the first kind of compression: every release knows it
+            sys_flag = COMPRESSED_FLAG  # zlib, which every release supports
             body = deflate(body, sys_flag)
         header = SendMessageRequestHeaderV2(
             producer_group=CLIENT_INNER_PRODUCER,

@@ -1,4 +1,4 @@
-"""Where a member begins in a queue.
+"""The offset at which a member starts a queue.
 
 Source: RocketMQ ``RebalancePushImpl.computePullFromWhereWithException`` (release 5.3.3).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StartOffsets:
-    """Goes on where the group was; a group that is new to a queue begins as it is set up."""
+    """Starts at the group's committed offset, or as configured if a queue has none."""
 
     def __init__(
         self,
@@ -37,21 +37,21 @@ class StartOffsets:
         Raises
         ------
         RemotingError, BrokerError, ClientError
-            It cannot be told now.
+            The offset cannot be determined now.
         """
-        # The end is asked for first: a message that comes between the two answers is not missed.
+        # Request the end first, so that a message that arrives between the answers is not missed.
         end = await self._brokers.max_offset(queue) if self._begins_at_end(queue) else None
         kept = await self._offsets.read(queue)
         if kept is not None:
             return kept
         if end is None:
             return await self._first_time(queue)
-        # Noted now: the next member that gets the queue begins here, whatever came meanwhile.
+        # Set now, so that the next member that gets the queue starts here too.
         self._offsets.update(queue, end, only_forward=False)
         return end
 
     def _begins_at_end(self, queue: MessageQueue) -> bool:
-        """Return whether a group that is new to a queue passes over what it holds."""
+        """Return whether a group that is new to a queue skips its existing messages."""
         if queue.topic.startswith(RETRY_PREFIX):
             return self._where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
         return self._where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
@@ -59,5 +59,5 @@ class StartOffsets:
     async def _first_time(self, queue: MessageQueue) -> int:
         is_retry = queue.topic.startswith(RETRY_PREFIX)
         if is_retry or self._where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0  # where that is deleted already, the broker says so and where to go on
+            return 0  # if it is deleted, the broker answers with another offset
         return await self._brokers.search_offset(queue, self._timestamp_ms)

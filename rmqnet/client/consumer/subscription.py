@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic.
+"""A consumer's subscription to a topic.
 
 Source: RocketMQ ``FilterAPI``, ``SubscriptionData``, ``PullAPIWrapper.processPullResult`` (release
 5.3.3).
@@ -22,22 +22,22 @@ SQL92 = "SQL92"
 
 @dataclass
 class Subscription:
-    """A topic and which of its messages are wanted.
+    """A topic and a filter for its messages.
 
-    Brokers compare hashes of tags only, so the tags are compared once more here. An SQL expression
-    is the broker's work alone.
+    Brokers compare only hashes of tags, so this class compares the tags again. Only brokers
+    evaluate SQL expressions.
 
     Parameters
     ----------
     expression_type
         ``TAG`` or ``SQL92``.
     version
-        Milliseconds since the epoch; a broker takes the newest that members of a group tell it.
+        Milliseconds since the epoch; a broker uses the newest version that a group's members send.
 
     Raises
     ------
     ClientError
-        There is no tag in the expression, or the SQL expression is empty.
+        The expression has no tag, or the SQL expression is empty.
     """
 
     topic: str
@@ -59,12 +59,12 @@ class Subscription:
             self.expression = self._tags.expression
 
     def wanted(self, messages: list[Message]) -> list[Message]:
-        """Return those of a broker's messages that have one of the tags exactly."""
+        """Return the messages whose tag is subscribed; all of them without a tag filter."""
         tags = self._tags.tags
         return messages if tags is None else [each for each in messages if each.tags in tags]
 
     def data(self) -> SubscriptionData:
-        """Return what heartbeats say of it."""
+        """Return the subscription's data for heartbeats."""
         return SubscriptionData(
             self.topic,
             self.expression,
