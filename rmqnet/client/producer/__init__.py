@@ -1,1 +1,1 @@
-"""Sending messages: which queue, which broker next, what goes over the wire."""
+"""Producers: queue selection, retries and encoding of messages."""

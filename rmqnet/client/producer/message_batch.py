@@ -1,7 +1,7 @@
-"""Many messages in one request.
+"""Batches: many messages in one request.
 
-Source: RocketMQ ``MessageBatch``, ``MessageDecoder.encodeMessages`` (release 5.3.3), but
-for the unique key of the whole, which is left out as in release 4.9.7.
+Source: RocketMQ ``MessageBatch``, ``MessageDecoder.encodeMessages`` (release 5.3.3), except the
+unique key of the whole batch, which is left out as in release 4.9.7.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ _pack_head = INNER_ITEM.struct.pack
 _pack_length = PROPERTIES_LENGTH.struct.pack
 _FIXED_BYTES = INNER_ITEM.size + PROPERTIES_LENGTH.size
 MAX_BATCH_MESSAGES = 32_767
-"""Brokers count the messages of a batch in 16 bits, and more of them backwards."""
+"""Brokers count a batch's messages in a signed 16-bit number, which overflows above this."""
 
 
 def outgoing_batch(
     messages: Sequence[Message], keys: UniqueKeys, max_message_size: int
 ) -> OutgoingMessage:
-    """Return messages as one request; those without a unique key are given one.
+    """Return messages as one request; assign unique keys to those without one.
 
-    Bodies are not compressed: nobody would inflate them.
+    Bodies are not compressed, because consumers would not inflate them.
 
     Parameters
     ----------
     max_message_size
-        Most bytes of a body, and of the whole batch encoded.
+        Most bytes of a body and of the whole encoded batch.
 
     Raises
     ------
     ClientError
-        No broker would take them as a batch; the text says why.
+        No broker would accept them as a batch; the text says why.
     """
     if not messages:
         raise ClientError("a batch has no messages")
@@ -99,7 +99,7 @@ def encoded_batch(
     *,
     wait: bool = True,
 ) -> OutgoingMessage:
-    """Return messages that are encoded already as one request.
+    """Return already encoded messages as one request.
 
     Parameters
     ----------
@@ -116,8 +116,8 @@ def encoded_batch(
             f"a batch of {len(unique_keys)} messages to topic {topic!r} has {len(body)} bytes "
             f"encoded, more than max_message_size, {max_message_size}: send fewer at once"
         )
-    # Clients of release 5 add a unique key of the batch as a whole. A broker of release 5 writes it
-    # over those of the messages: they all have the same then, and not the ones that were returned.
+    # Release 5 clients add a unique key for the whole batch. A release 5 broker overwrites the
+    # messages' keys with it, so all get the same key, which differs from the returned ones.
     properties = {PROPERTY_WAIT_STORE_MSG_OK: "true" if wait else "false"}
     return OutgoingMessage(
         topic,
@@ -130,7 +130,7 @@ def encoded_batch(
 
 
 def _is_delayed(properties: Mapping[str, str]) -> bool:
-    """Say whether a broker would keep it back, were it alone: it looks into no batch for that."""
+    """Return whether a broker would delay the message if sent alone; batches are not checked."""
     now_ms = time.time_ns() // 1_000_000
     return any(
         (java_integer(properties.get(name, ""), 64) or 0) > least

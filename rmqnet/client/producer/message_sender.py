@@ -1,4 +1,4 @@
-"""Sends messages in a client's event loop, and tries again where that may help.
+"""Sending messages in a client's event loop, with retries on other brokers.
 
 Source: RocketMQ ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQClientAPIImpl`` (release 5.3.3).
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _REFRESH_PAUSE_S = 1.0
-"""Between two looks at the route of a topic whose broker cannot be reached."""
+"""Shortest interval of refreshes of a topic's route while its broker cannot be reached."""
 RETRY_RESPONSE_CODES = frozenset(
     int(code)
     for code in (
@@ -60,9 +60,9 @@ RETRY_RESPONSE_CODES = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
-"""Answers after which another broker may do better."""
+"""Response codes after which another broker may accept the message."""
 RETRIED_ERRORS = (RemotingConnectError, RemotingTimeoutError)
-"""No connection, or no answer. Not: too many requests wait, or the frame is too long."""
+"""Errors of connections and timeouts; not too many waiting requests or too long a frame."""
 _MOST_QUEUES = 10_000
 _NAMES = {
     field.name: str(field.metadata["short_name"])
@@ -78,7 +78,7 @@ _BATCH = _NAMES["batch"]
 
 
 class _Topic:
-    """The queues of a topic, as long as its route stays the same."""
+    """The queues of a topic while its route stays the same."""
 
     __slots__ = ("info", "refreshed_at", "route")
 
@@ -90,7 +90,7 @@ class _Topic:
 
 
 class MessageSender:
-    """Takes messages of all threads and sends them in the event loop, in their order."""
+    """Sends the messages of all threads in the event loop, in order."""
 
     def __init__(self, instance: ClientInstance, group: str, config: ProducerConfig) -> None:
         self._instance = instance
@@ -107,16 +107,16 @@ class MessageSender:
 
     @property
     def topics(self) -> set[str]:
-        """What was sent to since the start; read in any thread."""
+        """Topics to which messages were sent since the start; any thread may read it."""
         return set(self._topics)
 
     def submit(self, sending: Sending) -> None:
-        """Have a message sent; called in any thread.
+        """Hand over a message for sending; may be called in any thread.
 
         Raises
         ------
         ClientError
-            The client does not run, or belongs to the parent of this forked process.
+            The client is not running or belongs to the parent of this forked process.
         """
         if not self._instance.is_running:
             raise ClientError(
@@ -124,7 +124,7 @@ class MessageSender:
             )
         self._arrived.append(sending)
         if self._is_woken:
-            return  # one call of the loop serves all that arrive until it comes
+            return  # the pending call of the loop handles this message too
         self._is_woken = True
         try:
             self._loop.call_soon_threadsafe(self._begin_arrived)
@@ -132,16 +132,16 @@ class MessageSender:
             raise ClientError(f"client {self._instance.client_id} was shut down") from err
 
     def abandon_arrived(self) -> None:
-        """End what was handed over and not begun when the client was shut down; in any thread."""
+        """Fail messages not started before the client's shutdown; may be called in any thread."""
         while self._arrived:
             sending = self._arrived.popleft()
             sending.finish(None, ClientError("the client was shut down before it sent this"))
 
     def is_in_loop(self) -> bool:
-        """Say whether this is the event loop's thread, which must not wait."""
+        """Return whether this is the event loop's thread, which must not block."""
         return asyncio._get_running_loop() is self._loop
 
-    # All that follows happens in the event loop.
+    # The following methods run in the event loop.
 
     def _begin_arrived(self) -> None:
         self._is_woken = False
@@ -150,7 +150,7 @@ class MessageSender:
             sending = arrived.popleft()
             try:
                 self._begin(sending)
-            except Exception as err:  # the others go on
+            except Exception as err:  # the others continue
                 self._break_off(sending, err)
         if arrived and not self._is_woken:
             self._is_woken = True
@@ -213,7 +213,7 @@ class MessageSender:
         return select_queue(info, last_broker, self._faults)
 
     def on_response(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
-        """Finish, or try again; called when an answer, or none, came."""
+        """Finish or retry a message after an answer or a failure."""
         if answer.cancelled():
             error: BaseException | None = RemotingConnectError("the client was shut down")
         else:
@@ -227,7 +227,7 @@ class MessageSender:
             self._break_off(sending, err)
 
     def _break_off(self, sending: Sending, error: Exception) -> None:
-        """End a message by an error that should not be; whoever sent it must not wait for ever."""
+        """Fail a message after an unexpected error, so that its caller does not wait forever."""
         logger.error("a message to topic %s", sending.message.topic, exc_info=error)
         sending.finish(None, error)
 
@@ -332,7 +332,7 @@ class MessageSender:
     # Routes.
 
     async def _find_route(self, topic: str, *, is_known: bool) -> None:
-        """Ask for a route, then send what has come meanwhile."""
+        """Ask for a route, then send the messages that waited for it."""
         info: TopicPublishInfo | None = None
         error: Exception = ClientError("the client was shut down")
         try:
@@ -353,7 +353,7 @@ class MessageSender:
             return
         try:
             self._try(sending, info)
-        except Exception as err:  # the others go on
+        except Exception as err:  # the others continue
             self._break_off(sending, err)
 
     async def _asked_route(self, topic: str, is_known: bool) -> TopicRoute:
@@ -365,7 +365,7 @@ class MessageSender:
         )
 
     def _wait_for_route(self, sending: Sending) -> None:
-        """Keep a message until the route is there, or its time is over."""
+        """Keep a message until the route arrives or its timeout ends."""
         self._without_route[sending.message.topic][sending] = None
         left_s = sending.deadline - time.monotonic()
         self._loop.call_later(left_s, self._fail_without_route, sending)
@@ -378,7 +378,7 @@ class MessageSender:
             self._give_up(sending, error)
 
     def _look_again_soon(self, topic: str) -> None:
-        """Ask for the route anew: a broker that is gone is in it for a while only."""
+        """Refresh the route, as name servers remove a lost broker after a while."""
         known = self._topics.get(topic)
         now = time.monotonic()
         if known is not None and now - known.refreshed_at >= _REFRESH_PAUSE_S:
@@ -408,12 +408,12 @@ async def _running_loop() -> asyncio.AbstractEventLoop:
 
 
 class SendHeaders:
-    """Makes the fields of ``SendMessageRequestHeaderV2``. Not thread-safe.
+    """Creates the fields of ``SendMessageRequestHeaderV2``. Not thread-safe.
 
     Parameters
     ----------
     default_topic_queue_nums
-        How many queues such a topic has at most.
+        Most queues that a topic created like ``default_topic`` gets on each broker.
     """
 
     def __init__(self, group: str, default_topic: str, default_topic_queue_nums: int) -> None:
@@ -425,7 +425,7 @@ class SendHeaders:
     def fields(
         self, message: OutgoingMessage, queue: MessageQueue, born_timestamp: int
     ) -> dict[str, str]:
-        """Return the fields as they travel; the time is in milliseconds since the epoch."""
+        """Return the encoded fields; ``born_timestamp`` is in milliseconds since the epoch."""
         fields = dict(self._same.get(queue) or self._make_same(queue))
         fields[_BORN_TIMESTAMP] = str(born_timestamp)
         fields[_PROPERTIES] = message.properties
@@ -442,7 +442,7 @@ class SendHeaders:
         return fields
 
     def _make_same(self, queue: MessageQueue) -> dict[str, str]:
-        if len(self._same) >= _MOST_QUEUES:  # of topics long out of use
+        if len(self._same) >= _MOST_QUEUES:  # including queues of topics no longer in use
             self._same.clear()
         header = SendMessageRequestHeaderV2(
             producer_group=self._group,

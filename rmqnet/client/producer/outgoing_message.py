@@ -1,4 +1,4 @@
-"""What of a message goes over the wire, the queue excepted: made once, sent to one broker or more.
+"""Encoding of a message for sending, independent of the queue, so retries can reuse it.
 
 Source: RocketMQ ``DefaultMQProducerImpl.sendKernelImpl`` (release 5.3.3).
 """
@@ -36,7 +36,7 @@ _VALUE_END = chr(PROPERTY_SEPARATOR)
 
 
 class OutgoingMessage(NamedTuple):
-    """A message, or a batch of them, ready to be sent."""
+    """An encoded message or batch, ready to be sent."""
 
     topic: str
     body: bytes
@@ -57,7 +57,7 @@ def outgoing_message(
     max_message_size: int,
     more_properties: Mapping[str, str] | None = None,
 ) -> OutgoingMessage:
-    """Return a message as it goes over the wire; it is given a unique key if it has none.
+    """Return an encoded message; assign a unique key if the message has none.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def outgoing_message(
     Raises
     ------
     ClientError
-        No broker would take it; the text says why.
+        No broker would accept it; the text says why.
     """
     check_message(message, max_message_size)
     own = message.properties
@@ -76,7 +76,7 @@ def outgoing_message(
     properties = {PROPERTY_WAIT_STORE_MSG_OK: "true", **own}
     if more_properties:
         properties.update(more_properties)
-    # What else holds bytes may be filled anew before this is on its way.
+    # Copy the body: the caller may change a bytearray or memoryview before it is sent.
     body, sys_flag = compression.compressed(bytes(message.body))
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
         sys_flag |= TRANSACTION_PREPARED_TYPE
@@ -115,7 +115,7 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
 # Source: RocketMQ ``MessageDecoder.messageProperties2String``, ``Message``, ``MessageConst``
 # (release 5.3.3).
 def waits_for_store(properties: Mapping[str, str]) -> bool:
-    """Say whether the broker is to answer only when the message is as safe as its settings ask."""
+    """Return whether the broker should wait for its configured safety before it answers."""
     return properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
 
 
@@ -125,12 +125,12 @@ def encode_properties(topic: str, properties: Mapping[str, str]) -> str:
     Parameters
     ----------
     properties
-        Names and values; a value may hold U+0001.
+        Names without U+0001 and U+0002, and values without U+0002.
 
     Raises
     ------
     ClientError
-        A name or value holds what separates them, or they are too long for a record.
+        A name or value contains a separator, or the properties are too long for a record.
     """
     text = "".join([f"{name}{_NAME_END}{value}{_VALUE_END}" for name, value in properties.items()])
     if text.count(_VALUE_END) != len(properties) or text.count(_NAME_END) != len(properties):

@@ -1,4 +1,4 @@
-"""Producers: they send messages.
+"""Producers, which send messages.
 
 Source: RocketMQ ``DefaultMQProducer``, ``DefaultMQProducerImpl`` (release 5.3.3).
 """
@@ -44,34 +44,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
-"""Between two looks whether a client that others share still runs."""
+"""Interval of checks whether a shared client is still running."""
 
 _LONGEST_S = 30 * 86_400.0
-"""More than anybody waits, and less than systems can count."""
+"""Upper bound of timeouts, within the range that systems support."""
 
 Client = Union[ClientInstance, ClientConfig, str]
 P = TypeVar("P", bound="Producer")
 
 
 class Producer(ShuttingDown):
-    """Sends messages; any number of threads may use one at once.
+    """Sends messages; any number of threads may use one producer.
 
     ``with Producer("group", "host:9876") as producer: producer.send(Message("topic", b"body"))``.
 
-    A message without a unique key is given one when it is sent: sent again by the same object, it
-    keeps it, so that readers can drop repeats. Errors that are known before anything is sent
-    (sizes, names, wrong use) are raised as `ClientError` by each method.
+    A message without a unique key gets one when it is sent. It keeps the key if the same object is
+    sent again, so readers can drop repeats. Each method raises `ClientError` for errors known
+    before anything is sent (sizes, names, wrong use).
 
     Parameters
     ----------
     group
-        Name of the producer group. For messages without transactions any name will do.
+        Name of the producer group; any valid name for messages without transactions.
     client
-        How to find the cluster: addresses of name servers (``host:port;host:port``), a
-        `ClientConfig`, or a `ClientInstance`, which several producers and consumers may share and
-        which outlives this producer.
+        Name server addresses (``host:port;host:port``), a `ClientConfig`, or a `ClientInstance`.
+        The caller owns such an instance and may share it with other producers and consumers.
     **settings
-        Those of `ProducerConfig`, by their names.
+        Fields of `ProducerConfig`.
     """
 
     def __init__(self, group: str, client: Client, **settings: Any) -> None:
@@ -93,7 +92,7 @@ class Producer(ShuttingDown):
         self._is_closed = False
 
     def start(self: P) -> P:
-        """Start; brokers learn of the group when the first message is sent. Again: nothing."""
+        """Start; the first message announces the group to brokers. A second call does nothing."""
         with self._lock:
             if self._is_closed:
                 raise ClientError(f"producer {self.group} was shut down: make a new one")
@@ -110,9 +109,9 @@ class Producer(ShuttingDown):
         return self
 
     def shutdown(self) -> None:
-        """Wait for what is under way, as long as each message may take, then leave the group.
+        """Wait for messages in flight, up to their timeouts, then leave the group.
 
-        May be called more than once. What is sent meanwhile by other threads fails.
+        May be called more than once. Sends by other threads meanwhile fail.
         """
         with self._lock:
             sender, self._sender = self._sender, None
@@ -150,35 +149,36 @@ class Producer(ShuttingDown):
         Parameters
         ----------
         message
-            Topic, body, properties and flag count.
+            Its topic, body, properties and flag are sent.
         timeout_s
-            For all tries together; None: ``send_msg_timeout_ms``.
+            Timeout including retries; ``send_msg_timeout_ms`` if None.
         queue
-            Send to this queue, or fail: no other broker is tried.
+            Send to this queue without retries on other brokers.
         sharding_key
             Choose the queue by this key, as Java's ``SelectMessageQueueByHash`` does for a
-            ``String``: messages of one key stay in order if each is sent after the answer to the
-            one before. No other broker is tried.
+            ``String``. Messages of one key stay in order if each is sent after the answer to the
+            previous one. There are no retries on other brokers.
         delay_level
-            Deliver later: one of the broker's ``messageDelayLevel``, 1 is the first.
+            Deliver later by one of the broker's ``messageDelayLevel``; 1 is the first.
         delay_ms, deliver_at_ms
-            Deliver after so many milliseconds, or at a time (milliseconds since the epoch).
-            RocketMQ 5 only: older brokers deliver at once.
+            Deliver after this many milliseconds, or at a time (milliseconds since the epoch).
+            Only for RocketMQ 5: older brokers deliver immediately.
 
         Returns
         -------
         result
-            Look at its ``status``: ``SEND_OK``, or stored but not as safe as the broker wants.
+            Check its ``status``: other than ``SEND_OK``, the message was stored less safely than
+            the broker's settings require.
 
         Raises
         ------
         SendFailedError
             All tries failed; the text names the brokers and reasons. `SendTimeoutError` if the
-            time is over. The message may have been stored where a broker did not answer.
+            time ended. A broker that did not answer may have stored the message.
         BrokerError
-            A broker refused the message for a reason that holds for all of them.
+            A broker refused the message for a reason that applies to all brokers.
         TopicNotFoundError
-            The topic is unknown, and brokers create none.
+            The topic is unknown, and brokers do not create topics.
         RemotingTooMuchRequestError
             Too many requests wait for that broker.
         """
@@ -198,21 +198,21 @@ class Producer(ShuttingDown):
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
     ) -> Future[SendResult]:
-        """Send a message; the future has the result, or the error, that `send` would have.
+        """Send a message; return a future with the result or error that `send` would have.
 
-        Callbacks of the future run in the client's network thread: they must be quick, and must
-        not wait. In asyncio: ``await asyncio.wrap_future(producer.send_async(message))``.
+        Callbacks of the future run in the client's network thread, so they must be quick and must
+        not block. In asyncio: ``await asyncio.wrap_future(producer.send_async(message))``.
 
-        Messages go out in the order of the calls, but a broker works on several at once: of those
-        under way together it may store a later one first, also of one key.
+        Messages are sent in the order of the calls, but a broker processes several concurrently
+        and may store a later one first, even with the same key.
 
-        With as many messages under way as ``back_pressure_for_async_send_num`` and ``…_size``
-        allow this waits for room, ``timeout_s`` at most.
+        If ``back_pressure_for_async_send_num`` or ``…_size`` is reached, this waits for room for
+        up to ``timeout_s``.
 
         Raises
         ------
         RemotingTooMuchRequestError
-            There was no room in time; at once where a callback sends. Nothing was sent.
+            There was no room in time (in callbacks: immediately). Nothing was sent.
         """
         sender = self._running_sender()
         more = _delay_properties(delay_level, delay_ms, deliver_at_ms)
@@ -229,9 +229,9 @@ class Producer(ShuttingDown):
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
     ) -> None:
-        """Send a message and do not ask whether it arrived; a failure is logged at most.
+        """Send a message without an answer from the broker; failures are logged at most.
 
-        Bounded as `send_async` is.
+        The limits of `send_async` apply.
 
         Raises
         ------
@@ -256,15 +256,15 @@ class Producer(ShuttingDown):
     ) -> SendResult:
         """Send messages of one topic to one queue in one request, and wait.
 
-        All of them are stored, or none. The ids in the result have commas between them.
+        Either all of them are stored or none. Commas separate the ids in the result.
 
         Parameters
         ----------
         messages
-            Not delayed, and no longer in all than ``max_message_size``; or made by
+            Messages without delay, together at most ``max_message_size`` long; or the result of
             `encoded_batch`.
         timeout_s, queue, sharding_key
-            As of `send`, whose errors this has, too.
+            As in `send`, whose errors this method also raises.
         """
         sender = self._running_sender()
         batch = self._batch(messages)
@@ -278,27 +278,27 @@ class Producer(ShuttingDown):
         queue: MessageQueue | None = None,
         sharding_key: str | None = None,
     ) -> Future[SendResult]:
-        """Do as `send_batch`, and return a future as `send_async` does."""
+        """Send a batch as `send_batch` does and return a future as `send_async` does."""
         sender = self._running_sender()
         batch = self._batch(messages)
         return self._send_later(sender, batch, timeout_s, queue, sharding_key)
 
     def request(self, message: Message, *, timeout_s: float | None = None) -> Message:
-        """Send a message and wait until whoever consumed it replies (see `reply_to`).
+        """Send a message and wait for its consumer's reply (see `reply_to`).
 
         Parameters
         ----------
         message
             The request.
         timeout_s
-            For all of it, the reply included; None: ``send_msg_timeout_ms``.
+            Timeout including the reply; ``send_msg_timeout_ms`` if None.
 
         Raises
         ------
         RemotingTimeoutError
-            The request was sent, but no reply came in time.
+            The request was sent, but no reply arrived in time.
 
-        Also the errors of `send`.
+        The errors of `send` are raised as well.
         """
         sender = self._running_sender()
         timeout_s = self._seconds(timeout_s)
@@ -316,26 +316,26 @@ class Producer(ShuttingDown):
         return reply
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Wait until no asynchronous or one-way message is under way; False if one is, in time.
+        """Wait until no asynchronous or one-way message is in flight; False if the time ends.
 
-        The futures of all before are done then, and their callbacks have run.
+        Then the futures of earlier messages are done, and their callbacks have run.
         """
         sender = self._running_sender()
         if sender.is_in_loop():
             raise _blocks_itself()
         if not self._limit.wait_until_none(None if timeout_s is None else _bounded(timeout_s)):
             return False
-        # The last one made room before its callbacks were called, which may send: let them end.
+        # A message releases its room before its callbacks run, which may send: let them end.
         self._instance.call(asyncio.sleep(0))
         return True
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic, in the order that ``sharding_key`` counts them.
+        """Return the queues of a topic in the order that ``sharding_key`` selects from.
 
         Raises
         ------
         TopicNotFoundError
-            The topic is unknown, and brokers create none.
+            The topic is unknown, and brokers do not create topics.
         """
         self._running_sender()
         route = self._instance.publish_route(
@@ -343,10 +343,10 @@ class Producer(ShuttingDown):
         )
         return self._instance.call(route).publish_queues()
 
-    # What the client asks of its producers.
+    # Called by the client.
 
     def publish_topics(self) -> Collection[str]:
-        """Return the topics that were sent to."""
+        """Return the topics to which messages were sent."""
         sender = self._sender
         return sender.topics if sender is not None else ()
 
@@ -361,7 +361,7 @@ class Producer(ShuttingDown):
         )
 
     def on_reply(self, message: Message) -> bool:
-        """Take the reply to a request; False if it is not this producer's."""
+        """Accept the reply to a request; False if this producer did not send the request."""
         return self._replies.take(message)
 
     def _running_sender(self) -> MessageSender:
@@ -448,7 +448,7 @@ class Producer(ShuttingDown):
 
 
 def _bounded(timeout_s: float) -> float:
-    """Return a time that threads can wait for; refuse before anything is sent what is no time."""
+    """Return a timeout that threads support; ClientError if it is not a number."""
     if not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s):
         raise ClientError(f"timeout_s: seconds are expected, not {timeout_s!r}")
     return min(timeout_s, _LONGEST_S)

@@ -32,44 +32,44 @@ COMPRESSION_TYPES = {
     "LZ4": COMPRESSION_LZ4,
     "ZSTD": COMPRESSION_ZSTD,
 }
-"""Names of RocketMQ's ``CompressionType``; clients before 5.0 know ZLIB only."""
+"""Names of RocketMQ's ``CompressionType``; clients before 5.0 support only ZLIB."""
 
 
 @dataclass(frozen=True)
 class ProducerConfig:
-    """How a producer sends (RocketMQ ``DefaultMQProducer``, release 5.3.3: names and defaults).
+    """Settings of a producer; names and defaults follow RocketMQ 5.3.3 ``DefaultMQProducer``.
 
     Parameters
     ----------
     send_msg_timeout_ms
-        For one message, all tries together, unless a call says otherwise.
+        Default timeout for sending one message, retries included.
     send_msg_max_timeout_per_request_ms
-        For one try, so that time is left for another; -1: all the time that is left.
+        Timeout for one try, to leave time for retries; -1 allows all the remaining time.
     retry_times_when_send_failed
-        Further tries of a synchronous send, on other brokers where there are any.
+        Retries of a synchronous send, on other brokers if there are any.
     retry_times_when_send_async_failed
-        The same of an asynchronous one.
+        Retries of an asynchronous send.
     retry_another_broker_when_not_store_ok
-        A message that is stored, but not as safe as the broker wants (status other than
-        ``SEND_OK``), is sent once more, to another broker.
+        Retry on another broker if a message was stored less safely than the broker's settings
+        require (a status other than ``SEND_OK``).
     max_message_size
-        Most bytes of a body before compression, and of a batch.
+        Most bytes of a body before compression and of an encoded batch.
     compress_msg_body_over_howmuch
-        Bodies of at least so many bytes are compressed.
+        Bodies of at least this many bytes are compressed.
     compress_type
-        ``ZLIB``, ``LZ4`` or ``ZSTD``. Consumers before RocketMQ 5 read ZLIB only.
+        ``ZLIB``, ``LZ4`` or ``ZSTD``. Consumers before RocketMQ 5 read only ZLIB.
     compress_level
         0 to 9.
     create_topic_key
-        Topic whose queues a broker copies for one that it creates on its first message.
+        Topic whose queues a broker copies when it creates a topic on its first message.
     default_topic_queue_nums
-        Queues of such a topic on a broker, at most.
+        Most queues that such a topic gets on each broker.
     send_latency_fault_enable
-        Leave out brokers for a while that were slow or failed.
+        Avoid brokers for a while after slow or failed sends.
     back_pressure_for_async_send_num, back_pressure_for_async_send_size
-        Messages, and bytes of their bodies, that asynchronous and one-way sends may have under
-        way. Beyond that they wait for room as long as the message may take, then fail. Always
-        on, where a Java client would go on without bound unless told otherwise.
+        Most messages, and bytes of their bodies, that asynchronous and one-way sends may have in
+        flight. Further sends wait for room for up to the message's timeout, then fail. The limit
+        is always on; a Java client has none unless configured.
     """
 
     send_msg_timeout_ms: int = 3000
@@ -92,7 +92,7 @@ class ProducerConfig:
 
     @property
     def compression(self) -> Compression:
-        """When and how bodies are compressed."""
+        """Settings for the compression of bodies."""
         return Compression(
             self.compress_msg_body_over_howmuch, self.compress_type, self.compress_level
         )
@@ -111,16 +111,16 @@ _SETTINGS = Settings(
 # Source: RocketMQ ``DefaultMQProducerImpl.tryToCompressMessage``, ``CompressionType`` (release
 # 5.3.3).
 class Compression(NamedTuple):
-    """When and how bodies are compressed.
+    """Settings for the compression of bodies.
 
     Parameters
     ----------
     over_bytes
-        Bodies of at least so many bytes (``compressMsgBodyOverHowmuch``).
+        Bodies of at least this many bytes are compressed (``compressMsgBodyOverHowmuch``).
     kind
         ``ZLIB``, ``LZ4`` or ``ZSTD``.
     level
-        Of ZLIB and ZSTD, 0 to 9.
+        Level for ZLIB and ZSTD, 0 to 9.
     """
 
     over_bytes: int = 4096
@@ -128,7 +128,7 @@ class Compression(NamedTuple):
     level: int = 5
 
     def compressed(self, body: bytes) -> tuple[bytes, int]:
-        """Return the body and its sys flag; as it was, and 0, where that is shorter."""
+        """Return the body and its sys flag; unchanged and 0 if short or not made shorter."""
         if len(body) < self.over_bytes:
             return body, 0
         sys_flag = COMPRESSED_FLAG | COMPRESSION_TYPES[self.kind]

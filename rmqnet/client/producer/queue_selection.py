@@ -1,4 +1,4 @@
-"""Which queue a message goes to.
+"""Selection of the queue for a message.
 
 Source: RocketMQ ``TopicPublishInfo``, ``MQFaultStrategy.selectOneMessageQueue``,
 ``SelectMessageQueueByHash`` (release 5.3.3).
@@ -22,18 +22,18 @@ _POSITIVE_INTS = 1 << 31
 LATENCY_MAX_MS = (50, 100, 550, 1800, 3000, 5000, 15000)
 NOT_AVAILABLE_DURATION_MS = (0, 0, 2000, 5000, 6000, 10000, 30000)
 ISOLATION_LATENCY_MS = 10_000
-"""A failed send counts as one that took this long."""
+"""Latency that a failed send counts as."""
 
 
 class TopicPublishInfo:
-    """The queues of a topic, taken in turn from a random one on.
+    """The queues of a topic, used in turn from a random start.
 
-    One turn for all threads, where a Java producer has one for each.
+    All threads share one turn, whereas a Java producer has one per thread.
 
     Parameters
     ----------
     queues
-        At least one, in the order of the route.
+        At least one queue, in the order of the route.
     """
 
     def __init__(self, queues: Sequence[MessageQueue], start: int | None = None) -> None:
@@ -41,11 +41,11 @@ class TopicPublishInfo:
         self._turn = itertools.count(_random_start() if start is None else start + 1)
 
     def next_queue(self) -> MessageQueue:
-        """Return the queue whose turn it is."""
+        """Return the next queue in turn."""
         return self.queues[next(self._turn) % len(self.queues)]
 
     def next_where(self, wanted: Callable[[MessageQueue], bool]) -> MessageQueue | None:
-        """Return the next queue that is wanted; None if none of them is."""
+        """Return the next queue that satisfies a condition; None if there is none."""
         for _ in self.queues:
             queue = self.next_queue()
             if wanted(queue):
@@ -53,19 +53,19 @@ class TopicPublishInfo:
         return None
 
     def shuffle(self) -> None:
-        """Go on at a random queue."""
+        """Continue at a random queue."""
         self._turn = itertools.count(_random_start())
 
 
 def select_queue(
     info: TopicPublishInfo, last_broker: str | None, faults: LatencyFaultTolerance | None
 ) -> MessageQueue:
-    """Return where to send a message.
+    """Return the queue to send a message to.
 
     Parameters
     ----------
     faults
-        What is known about brokers; None: the setting ``sendLatencyFaultEnable`` is off.
+        Past faults of brokers; None if the setting ``sendLatencyFaultEnable`` is off.
     """
     if faults is None:
         return _on_another_broker(info, last_broker)
@@ -81,7 +81,7 @@ def select_queue(
 def select_queue_by_hash(queues: Sequence[MessageQueue], sharding_key: str) -> MessageQueue:
     """Return the queue that a Java producer chooses for a key.
 
-    It is the same as long as the topic keeps its queues; so messages of one key stay in order.
+    It stays the same while the topic's queues do not change, so messages of one key stay in order.
     """
     return queues[abs(string_hash(sharding_key)) % len(queues)]
 
@@ -104,14 +104,14 @@ def _random_start() -> int:
 
 
 # Source: RocketMQ ``MQFaultStrategy``, ``LatencyFaultToleranceImpl`` (release 5.3.3), without the
-# detector that asks such brokers whether they are back.
+# detector that checks whether such brokers are available again.
 def monotonic_ms() -> int:
-    """Return milliseconds of a clock that only goes forward."""
+    """Return the milliseconds of a monotonic clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 def not_available_duration_ms(latency_ms: int) -> int:
-    """Return how long a broker rests that took so long."""
+    """Return how long (ms) to avoid a broker after a send of this latency."""
     for bound, duration in zip(reversed(LATENCY_MAX_MS), reversed(NOT_AVAILABLE_DURATION_MS)):
         if latency_ms >= bound:
             return duration
@@ -127,7 +127,7 @@ class _FaultItem:
 
 
 class LatencyFaultTolerance:
-    """What past sends say about each broker. Not thread-safe."""
+    """Availability of brokers, derived from past sends. Not thread-safe."""
 
     def __init__(self, clock_ms: Callable[[], int] = monotonic_ms) -> None:
         self._clock_ms = clock_ms
@@ -136,14 +136,14 @@ class LatencyFaultTolerance:
     def update(
         self, broker_name: str, latency_ms: int, *, isolation: bool = False, reachable: bool = True
     ) -> None:
-        """Note how a send went.
+        """Record the result of a send.
 
         Parameters
         ----------
         isolation
-            It failed: the broker rests as if it had taken ten seconds.
+            If True, the send failed: avoid the broker as if it had taken ten seconds.
         reachable
-            False: not even the second choice, until a send succeeds there.
+            If False, the broker is not even a second choice until a later call changes this.
         """
         item = self._items.setdefault(broker_name, _FaultItem())
         duration = not_available_duration_ms(ISOLATION_LATENCY_MS if isolation else latency_ms)
@@ -152,11 +152,11 @@ class LatencyFaultTolerance:
         item.reachable = reachable
 
     def is_available(self, broker_name: str) -> bool:
-        """Say whether it has rested long enough; brokers never seen have."""
+        """Return whether the broker need not be avoided (any more); True for unknown brokers."""
         item = self._items.get(broker_name)
         return item is None or self._clock_ms() >= item.available_from_ms
 
     def is_reachable(self, broker_name: str) -> bool:
-        """Say whether the last send there was answered, or at least might be."""
+        """Return ``reachable`` of the broker's last `update`; True for unknown brokers."""
         item = self._items.get(broker_name)
         return item is None or item.reachable

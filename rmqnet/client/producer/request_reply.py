@@ -1,4 +1,4 @@
-"""Requests between clients: a message, and the reply of whoever consumed it.
+"""Requests between clients: a message and its consumer's reply.
 
 Source: RocketMQ ``DefaultMQProducerImpl.request``, ``MessageUtil.createReplyMessage`` (release
 5.3.3).
@@ -28,14 +28,14 @@ _REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 
 
 class PendingReplies:
-    """The requests that wait for a reply. Thread-safe."""
+    """Requests that wait for a reply. Thread-safe."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, queue.SimpleQueue[Message]] = {}
 
     @contextmanager
     def open(self) -> Iterator[PendingReply]:
-        """Give a new one; it is taken off when its block is left."""
+        """Yield a new pending reply; it is removed at the end of the ``with`` block."""
         pending = PendingReply()
         self._waiting[pending.correlation_id] = pending.replies
         try:
@@ -44,7 +44,7 @@ class PendingReplies:
             del self._waiting[pending.correlation_id]
 
     def take(self, reply: Message) -> bool:
-        """Hand a reply to whoever waits for it; False if nobody does (any more)."""
+        """Pass a reply to the request that waits for it; False if none does (any more)."""
         correlation_id = reply.properties.get(PROPERTY_CORRELATION_ID, "")
         waiting = self._waiting.get(correlation_id)
         if waiting is None:
@@ -54,14 +54,14 @@ class PendingReplies:
 
 
 class PendingReply:
-    """One request that waits for its reply."""
+    """A request that waits for its reply."""
 
     def __init__(self) -> None:
         self.correlation_id = str(uuid.uuid4())
         self.replies: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def properties(self, client_id: str, timeout_s: float) -> dict[str, str]:
-        """Return what a request carries so that its reply is found."""
+        """Return the properties that link a reply to this request."""
         return {
             PROPERTY_CORRELATION_ID: self.correlation_id,
             PROPERTY_REPLY_TO_CLIENT: client_id,
@@ -69,7 +69,7 @@ class PendingReply:
         }
 
     def wait(self, timeout_s: float) -> Message | None:
-        """Return the reply; None if it does not come in time."""
+        """Return the reply; None if it does not arrive in time."""
         try:
             return self.replies.get(timeout=max(timeout_s, 0))
         except queue.Empty:
@@ -77,19 +77,19 @@ class PendingReply:
 
 
 def reply_to(request: Message, body: bytes) -> Message:
-    """Return the reply to a request, for a producer to send.
+    """Return the reply to a request for a producer to send.
 
     Parameters
     ----------
     request
-        As a consumer got it.
+        The message that the consumer received.
     body
-        Of the reply.
+        Body of the reply.
 
     Raises
     ------
     ClientError
-        The message is no request, or its broker does not say to which cluster it belongs.
+        The message is not a request, or its broker did not set the cluster's name.
     """
     missing = [
         name

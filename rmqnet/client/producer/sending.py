@@ -1,4 +1,4 @@
-"""One message on its way, and how whoever sent it learns what became of it."""
+"""The state of one message being sent, and the delivery of its result to the caller."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _GRACE_S = 2.0
-"""More than the event loop is ever late; who waits longer waits for a loop that is gone."""
+"""Longer than any delay of a running event loop; after it the loop is considered gone."""
 
 
 class ResponseHandler(Protocol):
-    """Whoever sends, and looks at answers."""
+    """The sender, which handles answers."""
 
     def on_response(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
-        """Go on with a message after an answer, or none, came."""
+        """Continue a message after an answer or a failure."""
 
 
 class Sending:
-    """One message, or batch, and how far it is. Changed in the event loop only.
+    """State of one message or batch. Only the event loop changes it.
 
     Parameters
     ----------
     queue
-        Where it must go; None: anywhere, or as the key says. No further try then.
+        Required queue, which rules out retries; None for any queue, or the one of the key.
     sharding_key
-        Chooses the queue; None: all in turn.
+        Key that chooses the queue and rules out retries; None to use all queues in turn.
     """
 
     __slots__ = (
@@ -81,16 +81,16 @@ class Sending:
         self.stored: SendResult | None = None
 
     def on_answer(self, answer: asyncio.Future[RemotingCommand]) -> None:
-        """Go on after an answer, or none, came."""
+        """Continue after an answer or a failure."""
         self.sender.on_response(self, answer)
 
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
-        """Tell whoever waits: a result, an error, or (one-way) neither."""
+        """Deliver a result, an error, or (one-way) neither to the caller."""
         raise NotImplementedError
 
 
 class SyncSending(Sending):
-    """A message whose sender waits in its own thread."""
+    """A message whose caller blocks until the result."""
 
     __slots__ = ("_done", "_error", "_result")
 
@@ -110,12 +110,12 @@ class SyncSending(Sending):
         self._done.acquire()
 
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
-        """Wake the thread that waits."""
+        """Store the outcome and wake the waiting thread."""
         self._result, self._error = result, error
         self._done.release()
 
     def wait(self) -> SendResult:
-        """Return the result, or raise the error."""
+        """Wait, then return the result or raise the error."""
         left_s = self.deadline - time.monotonic() + _GRACE_S
         if not self._done.acquire(timeout=max(left_s, 0)):
             raise RemotingTimeoutError(
@@ -126,13 +126,13 @@ class SyncSending(Sending):
             try:
                 raise self._error
             finally:
-                self._error = None  # else the error's traceback holds this, and this the error
+                self._error = None  # avoids a reference cycle through the error's traceback
         assert self._result is not None
         return self._result
 
 
 class AsyncSending(Sending):
-    """A message whose sender has a future."""
+    """A message whose caller gets a future."""
 
     __slots__ = ("_limit", "_size", "future")
 
@@ -150,10 +150,10 @@ class AsyncSending(Sending):
         self._limit = limit
         self._size = len(message.body)
         self.future: Future[SendResult] = Future()
-        self.future.set_running_or_notify_cancel()  # what is on its way cannot be called back
+        self.future.set_running_or_notify_cancel()  # a message being sent cannot be cancelled
 
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
-        """Make room for another message, and hand the outcome to the future."""
+        """Release the message's room and set the future's result or error."""
         self._limit.release(self._size)
         try:
             if error is not None:
@@ -161,12 +161,12 @@ class AsyncSending(Sending):
             else:
                 assert result is not None
                 self.future.set_result(result)
-        except (SystemExit, KeyboardInterrupt):  # of a callback: it would end the event loop
+        except (SystemExit, KeyboardInterrupt):  # raised by a callback: it would end the event loop
             logger.exception("a callback of a message to topic %s", self.message.topic)
 
 
 class OnewaySending(Sending):
-    """A message whose sender does not want to know."""
+    """A message whose caller gets no result."""
 
     __slots__ = ("_limit", "_size")
 
@@ -186,17 +186,17 @@ class OnewaySending(Sending):
         self._size = len(message.body)
 
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
-        """Make room for another message."""
+        """Release the message's room."""
         self._limit.release(self._size)
 
 
 class InFlightLimit:
-    """A bound on messages whose outcome is not known yet. Thread-safe.
+    """Limits the number and bytes of messages in flight. Thread-safe.
 
     Parameters
     ----------
     most_messages, most_bytes
-        At most so many; one message alone is let pass however long it is.
+        Upper bounds; a single message is accepted whatever its size.
     """
 
     def __init__(self, most_messages: int, most_bytes: int) -> None:
@@ -209,11 +209,11 @@ class InFlightLimit:
 
     @property
     def messages(self) -> int:
-        """How many are on their way."""
+        """Number of messages in flight."""
         return self._messages
 
     def acquire(self, size: int, timeout_s: float) -> bool:
-        """Wait until there is room for so many bytes; False if there is none in time."""
+        """Wait for room for a message of ``size`` bytes; False if there is none in time."""
         with self._changed:
             if self._has_room(size) or self._wait(lambda: self._has_room(size), timeout_s):
                 self._messages += 1
@@ -222,7 +222,7 @@ class InFlightLimit:
         return False
 
     def release(self, size: int) -> None:
-        """Note that the outcome of a message is known."""
+        """Release the room of a finished message."""
         with self._changed:
             self._messages -= 1
             self._bytes -= size
@@ -230,7 +230,7 @@ class InFlightLimit:
                 self._changed.notify_all()
 
     def wait_until_none(self, timeout_s: float | None = None) -> bool:
-        """Wait until nothing is on its way; False if there still is, in time."""
+        """Wait until no message is in flight; False if the time ends first."""
         with self._changed:
             return self._messages == 0 or self._wait(lambda: self._messages == 0, timeout_s)
 

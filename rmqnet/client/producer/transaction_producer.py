@@ -1,4 +1,4 @@
-"""Producers whose messages appear only if a local transaction is committed.
+"""Producers whose messages become visible only if a local transaction is committed.
 
 Source: RocketMQ ``TransactionMQProducer``, ``DefaultMQProducerImpl.sendMessageInTransaction``,
 ``checkTransactionState``, ``endTransaction`` (release 5.3.3).
@@ -43,44 +43,45 @@ _DELAYS = (
 
 
 class LocalTransactionState(Enum):
-    """How a local transaction ended; the value is what the broker is told."""
+    """Outcome of a local transaction; the value is sent to the broker."""
 
     COMMIT_MESSAGE = TRANSACTION_COMMIT_TYPE
     """Deliver the message."""
     ROLLBACK_MESSAGE = TRANSACTION_ROLLBACK_TYPE
-    """Drop it."""
+    """Discard the message."""
     UNKNOWN = TRANSACTION_NOT_TYPE
-    """Not known yet: the broker asks again (RocketMQ spells it ``UNKNOW``)."""
+    """Not known yet; the broker asks again (RocketMQ spells it ``UNKNOW``)."""
 
 
 class TransactionListener(Protocol):
-    """Runs local transactions, and remembers how they ended."""
+    """Runs local transactions and remembers their outcomes."""
 
     def execute_local_transaction(self, message: Message, argument: Any) -> LocalTransactionState:
-        """Run the transaction that belongs to a message; called in the thread that sends it.
+        """Run a message's transaction; called in the thread that sends the message.
 
         The message's ``unique_key`` is the transaction's id.
         """
 
     def check_local_transaction(self, message: Message) -> LocalTransactionState:
-        """Say how the transaction of a message ended; called in threads of the client.
+        """Return the outcome of a message's transaction; called in threads of the client.
 
-        Asked about messages of all producers of the group, also of those that are gone, so the
-        answer must come from what all of them share.
+        Messages may come from any producer of the group, including ones that have ended, so the
+        outcome must be read from storage that all of them share.
         """
 
 
 @dataclass(frozen=True)
 class TransactionSendResult(SendResult):
-    """What became of a half message, and of its local transaction.
+    """Result of sending a half message and of its local transaction.
 
     Parameters
     ----------
     local_transaction_state
-        What the broker was told. Of a message that was stored less safely than the broker wants
-        (status other than ``SEND_OK``) no transaction was run: it is rolled back.
+        The state sent to the broker. If the message was stored less safely than the broker's
+        settings require (a status other than ``SEND_OK``), the transaction is not run and the
+        message is rolled back.
     local_error
-        What the listener raised; the state is then unknown, and the broker will ask.
+        Exception raised by the listener; the state is then unknown, and the broker will ask.
     """
 
     local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOWN
@@ -88,18 +89,18 @@ class TransactionSendResult(SendResult):
 
 
 class TransactionProducer(Producer):
-    """Sends messages that others see once a local transaction was committed.
+    """Sends messages that become visible once a local transaction is committed.
 
     Parameters
     ----------
     group
-        All producers that can say how the transactions ended have this name.
+        Name shared by all producers that can report the outcomes of the transactions.
     client
-        As of `Producer`.
+        As in `Producer`.
     listener
-        Runs transactions and answers for them.
+        Runs transactions and reports their outcomes.
     **settings
-        Those of `ProducerConfig`, by their names.
+        Fields of `ProducerConfig`.
     """
 
     def __init__(
@@ -111,23 +112,23 @@ class TransactionProducer(Producer):
     def send_in_transaction(
         self, message: Message, argument: Any = None, *, timeout_s: float | None = None
     ) -> TransactionSendResult:
-        """Send a message that nobody sees, run its transaction, and tell the broker the outcome.
+        """Send a half message, run its transaction and send the outcome to the broker.
 
-        If the broker does not learn the outcome, it asks a producer of the group later.
+        If the outcome does not reach the broker, the broker asks a producer of the group later.
 
         Parameters
         ----------
         message
-            What is to appear.
+            The message to deliver after a commit.
         argument
-            Handed to the listener.
+            Passed to the listener.
         timeout_s
-            For sending, as of `send`, whose errors this has, too.
+            Timeout for sending, as in `send`, whose errors this method also raises.
 
         Raises
         ------
         ClientError
-            The message names a delay or a time of delivery: brokers would lose one or the other.
+            The message has a delay or delivery time: brokers would lose it or the transaction.
         """
         named = [name for name in _DELAYS if name in message.properties]
         if named:
@@ -150,7 +151,7 @@ class TransactionProducer(Producer):
     def check_transaction(
         self, message: Message, header: CheckTransactionStateRequestHeader, broker_address: str
     ) -> None:
-        """Ask the listener how a transaction ended, and tell the broker; called by the client."""
+        """Get a transaction's outcome from the listener and send it; called by the client."""
         state = LocalTransactionState.UNKNOWN
         try:
             state = _state(self.listener.check_local_transaction(message))
@@ -180,7 +181,7 @@ class TransactionProducer(Producer):
             return LocalTransactionState.UNKNOWN, err
 
     def _end(self, header: EndTransactionRequestHeader, address: str | None = None) -> None:
-        """Tell a broker the outcome; where that fails it asks later."""
+        """Send the outcome to a broker; if that fails, the broker asks later."""
         instance = self._instance
         try:
             if address is None:
@@ -209,7 +210,7 @@ def _end_of_sent(
 
 
 def _state(answer: object) -> LocalTransactionState:
-    """Return what a listener answered; None, as of a function without an answer, is unknown."""
+    """Return the listener's answer; None, from a function without ``return``, is unknown."""
     if answer is None:
         return LocalTransactionState.UNKNOWN
     if not isinstance(answer, LocalTransactionState):

@@ -1,7 +1,7 @@
-"""Client message ids (property ``UNIQ_KEY``), one at a time.
+"""Client message ids (property ``UNIQ_KEY``), generated one at a time.
 
-Source: RocketMQ ``MessageClientIDSetter.createUniqID`` (release 5.3.3); many at once are
-``store_core.codec.message_id``.
+Source: RocketMQ ``MessageClientIDSetter.createUniqID`` (release 5.3.3);
+``store_core.codec.message_id`` generates many in one call.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from store_core.codec.message_id import month_start_ms
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PROCESS = struct.Struct(">Hi")  # process id, what stands for the hash of the class loader
+_PROCESS = struct.Struct(">Hi")  # process id, random number in place of the class loader's hash
 _MORE_THAN_A_MONTH_MS = 40 * 86_400_000
 _COUNTER_MASK = 0xFFFF
 _TIME_MASK = 0xFFFFFFFF
 
 
 class UniqueKeys:
-    """Gives out ids that differ from each other, in any thread, and in a forked child, too.
+    """Generates distinct ids, in any thread and in forked children.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class UniqueKeys:
         self._own = self._begin()
 
     def next_key(self) -> str:
-        """Return an id: 32 hex digits, 56 with an IPv6 address."""
+        """Return an id of 32 hex digits (56 with an IPv6 address)."""
         process, prefix, counter = self._own
         if process != os.getpid():
             process, prefix, counter = self._own = self._begin()
@@ -51,7 +51,7 @@ class UniqueKeys:
         return f"{prefix}{since_ms & _TIME_MASK:08X}{count:04X}"
 
     def _begin(self) -> tuple[int, str, Iterator[int]]:
-        """Return what is this process's own; all at once, as other threads may ask meanwhile."""
+        """Return this process's id parts as one tuple, so that threads see them change together."""
         process = os.getpid()
         random_hash = random.SystemRandom().randrange(-(1 << 31), 1 << 31)
         prefix = self._address + _PROCESS.pack(process & 0xFFFF, random_hash)

@@ -1,7 +1,7 @@
-"""What a client refuses to send, before any broker is asked.
+"""Checks of messages before they are sent.
 
-Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); the length of the properties
-is the broker's rule.
+Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); brokers limit the length of
+the properties.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from store_core.message import Message
 
 MAX_MESSAGE_SIZE = 4 << 20
-"""Bytes of a body before compression (``maxMessageSize``)."""
+"""Most bytes of a body before compression (``maxMessageSize``)."""
 
 _MIN_INT, _MAX_INT = -(1 << 31), (1 << 31) - 1
 
@@ -35,14 +35,14 @@ _NOT_ALLOWED_TOPICS = frozenset(
 )
 
 
-@lru_cache(maxsize=1024)  # a message more, the same topic again
+@lru_cache(maxsize=1024)  # messages often go to the same topic
 def check_topic(topic: str) -> None:
-    """Refuse names that no topic can have, and topics that are the broker's own.
+    """Reject invalid topic names and the broker's own topics.
 
     Raises
     ------
     ClientError
-        Says why.
+        The text says why.
     """
     check_topic_name(topic)
     if topic in _NOT_ALLOWED_TOPICS:
@@ -50,12 +50,12 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """Refuse names that no group of producers can have.
+    """Reject invalid names of producer groups.
 
     Raises
     ------
     ClientError
-        Says why.
+        The text says why.
     """
     check_group_name(group)
     if group == DEFAULT_PRODUCER_GROUP:
@@ -65,12 +65,12 @@ def check_group(group: str) -> None:
 
 
 def check_body(topic: str, body: bytes, max_message_size: int) -> None:
-    """Refuse empty bodies and those of more than ``max_message_size`` bytes.
+    """Reject empty bodies and bodies of more than ``max_message_size`` bytes.
 
     Raises
     ------
     ClientError
-        Names the topic and both sizes.
+        The text names the topic and both sizes.
     """
     if not isinstance(body, (bytes, bytearray, memoryview)):
         raise ClientError(
@@ -89,12 +89,12 @@ def check_body(topic: str, body: bytes, max_message_size: int) -> None:
 
 
 def check_message(message: Message, max_message_size: int) -> None:
-    """Refuse a message that no broker takes.
+    """Reject a message that no broker accepts.
 
     Raises
     ------
     ClientError
-        Says why.
+        The text says why.
     """
     check_topic(message.topic)
     check_body(message.topic, message.body, max_message_size)
@@ -111,12 +111,12 @@ def check_message(message: Message, max_message_size: int) -> None:
 
 
 def check_properties(topic: str, properties_bytes: int) -> None:
-    """Refuse more properties than a record can hold.
+    """Reject properties that are too long for a record.
 
     Raises
     ------
     ClientError
-        Names the topic and both sizes.
+        The text names the topic and both sizes.
     """
     if properties_bytes > MAX_PROPERTIES_BYTES:
         raise ClientError(
