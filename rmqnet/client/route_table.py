@@ -67,7 +67,7 @@ class RouteTable:
         return self._brokers
 
     def cached(self, topic: str) -> TopicRoute | None:
-        """Return the cached route, assumed or not, without asking a name server; None if unknown."""
+        """Return the cached or assumed route without asking a name server; None if unknown."""
         self._used.add(topic)
         entry = self._entries.get(topic)
         return None if entry is None else entry.route
