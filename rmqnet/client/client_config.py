@@ -30,8 +30,8 @@ class ClientConfig:
     namesrv_addr
         Name servers as ``host:port``, separated by ``;``.
     instance_name
-        Distinguishes clients on one machine. ``DEFAULT`` is replaced with a unique name for each
-        client whose group divides queues among members, see `with_own_instance_name`.
+        Distinguishes clients on one machine. ``DEFAULT`` is replaced with a unique name, except
+        for broadcasting consumers, see `with_own_instance_name`.
     unit_name
         Optional third part of the client id; left out by default.
     client_ip

@@ -70,15 +70,16 @@ class PushConsumerOptions:
     pull_retry_delay_ms
         Pause after a failed pull.
     pull_threshold_for_queue, pull_threshold_size_for_queue_bytes, consume_concurrently_max_span
-        Pulling from a queue stops while more messages, or more bytes of their bodies, wait for the
-        listener, or (concurrent listeners) while the waiting messages span more offsets.
+        Limits on one queue's messages that wait for the listener, on the bytes of their bodies,
+        and (concurrent listeners) on the span of their offsets; pulling stops while one is
+        exceeded.
     max_reconsume_times
         How often a message is retried before it goes to the group's dead letters ``%DLQ%``. -1
         means 16 times, or without limit for an orderly listener.
     suspend_current_queue_time_ms
         Pause of a queue after its orderly listener failed; a `ConsumeContext` may override it.
     consume_timeout_ms
-        If a concurrent listener takes longer, its messages are sent back to be retried.
+        Longest call of a concurrent listener; after it, its messages are sent back for a retry.
     post_subscription_when_pull
         Send the tag expression with each pull, not only with heartbeats.
     offset_directory
@@ -151,8 +152,8 @@ class PullConsumerOptions:
     pull_retry_delay_ms
         Pause after a failed pull.
     read_ahead_messages, read_ahead_bytes
-        Pulling from a queue stops while more of its messages, or more bytes of their bodies,
-        wait for `PullConsumer.poll`.
+        Limits on one queue's messages that wait for `PullConsumer.poll`, and on the bytes of
+        their bodies; pulling stops while one is exceeded.
 
     Raises
     ------
