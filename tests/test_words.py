@@ -25,12 +25,13 @@ PHRASES = {
 _ROOMS = {
     "store_core": (
         "", "codec", "config", "files", "filter", "index", "log", "put", "queue", "read",
-        "recovery", "schedule", "snapshot", "staged_commit", "state", "tools/check",
-        "tools/repair", "tools/salvage",
+        "recovery", "schedule", "services", "snapshot", "staged_commit", "state", "timer",
+        "tools/check", "tools/repair", "tools/salvage", "transaction",
     ),
     "rmqnet": (
         "", "namesrv", "remoting", "broker", "broker/access", "broker/clients", "broker/metrics",
-        "broker/processor", "broker/roles", "broker/state",
+        "broker/processor", "broker/roles", "broker/state", "client", "client/admin",
+        "client/consumer", "client/producer",
     ),
     "rmqsource": (
         "", "live", "metadata", "options", "scan", "sink", "spark", "stream",
