@@ -80,7 +80,7 @@ class GroupBrokers:
         return await _first_answer((addresses[each] for each in sorted(addresses)), ask)
 
     async def check(self, subscription: Subscription) -> None:
-        """Have a broker check an SQL expression: one it cannot parse would match all messages."""
+        """Have a broker check an SQL expression, as heartbeats do not report invalid ones."""
         route = await self._client.route(subscription.topic)
         addresses = [each for broker in route.brokers.values() for each in broker.values()]
         if subscription.expression_type != TAG and addresses:
