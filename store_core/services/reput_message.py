@@ -120,7 +120,7 @@ class ReputMessageService(ServiceThread):
         if file is not None:
             position = self.reput_from_offset - file.file_from_offset
             with file.select(position, file.readable_position - position) as data:
-                if data is not None and len(data):  # None: the file was deleted meanwhile
+                if data is not None and len(data):  # None if the file was deleted meanwhile
                     rows = self._dispatch(file, data, end - self.reput_from_offset)
         if 0 < rows < _FEW_ROWS:
             self._leave_time_to_others((time.thread_time() - begin) * 1000)
