@@ -1,4 +1,4 @@
-"""Is this copy a part of the master's log? Its end is asked for again, and compared."""
+"""Compare the end of this copy with the master's log, which sends that part again."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _BYTES = 1 << 26
 
 
 class DivergedError(HAError):
-    """The log of this copy is no part of the master's.
+    """The log of this copy is not a part of the master's.
 
     Parameters
     ----------
     is_torn
-        Where they differ there are zeros here: bytes that never reached the disk.
+        Whether this copy has zeros where they differ: bytes that never reached the disk.
     """
 
     def __init__(
@@ -41,16 +41,16 @@ class DivergedError(HAError):
 
 
 def has_no_bytes(store: MessageStore) -> bool:
-    """Return whether the log is empty: without a segment, or with one that was only made."""
+    """Return whether the log is empty: without a segment, or with one without data."""
     return store.max_phy_offset <= max(store.min_phy_offset, 0)
 
 
 def overlap_start(store: MessageStore, overlap_bytes: int = OVERLAP_BYTES) -> int:
-    """Return from where the master is asked to send, so that it sends what is here already.
+    """Return the offset to request from the master, so that it repeats the end of this copy.
 
-    ``overlap_bytes`` before the end of the log, at most to the beginning of its last segment; for
-    more bytes than `OVERLAP_BYTES` at most to the beginning of the log. More where all of that is
-    zeros, as after a blank record. Never 0, which means something else.
+    It is ``overlap_bytes`` before the end of the log, but not before the last segment; with more
+    bytes than `OVERLAP_BYTES` not before the log. It is earlier if all of those bytes are zeros, as
+    after a blank record. Never 0, which has another meaning.
     """
     end, size = store.max_phy_offset, segment_size(store)
     first = store.min_phy_offset
@@ -63,7 +63,7 @@ def overlap_start(store: MessageStore, overlap_bytes: int = OVERLAP_BYTES) -> in
 
 
 def segment_size(store: MessageStore) -> int:
-    """Return the bytes of a segment of an open store."""
+    """Return the size of a segment of an open store, in bytes."""
     size = store.config.mapped_file_size_commit_log
     if size is None:
         raise HAError("the store is not open")
@@ -71,7 +71,7 @@ def segment_size(store: MessageStore) -> int:
 
 
 class EndComparison:
-    """Compares what the master sends with what is here, up to the end of the log."""
+    """Compares the master's data with this copy, up to the end of its log."""
 
     def __init__(self, store: MessageStore, peer: str, start: int, end: int) -> None:
         self._store, self._peer = store, peer
@@ -79,16 +79,16 @@ class EndComparison:
 
     @property
     def is_done(self) -> bool:
-        """All is equal."""
+        """Whether all bytes up to the end are compared, and equal."""
         return self.at >= self.end
 
     def take(self, data: memoryview) -> memoryview:
-        """Compare the next bytes, which lie in one segment; return what follows the end.
+        """Compare the next bytes, all of one segment; return those that follow the end.
 
         Raises
         ------
         DivergedError
-            They differ.
+            The bytes differ.
         ConnectionLostError
             The segment was deleted here meanwhile.
         """
@@ -116,16 +116,16 @@ class EndComparison:
 
 
 def _has_data(store: MessageStore, start: int, count: int) -> bool:
-    """Return whether any of the bytes of one segment from an offset on is not zero."""
+    """Return whether any byte from an offset on, within one segment, is not zero or was deleted."""
     with store.commit_log_data(start, count) as data:
         return data is None or bool(data.any())
 
 
 def end_of_common_records(store: MessageStore, start: int, stop: int) -> int | None:
-    """Return where the last record ends that lies within ``[start, stop)``; None if none does.
+    """Return the end of the last record within ``[start, stop)``; None if there is none.
 
-    The end of a segment is that of its blank record, if all of it lies before ``stop``. Bytes that
-    are equal prove little without a record: zeros are equal everywhere.
+    A blank record ends with its segment. Equal bytes prove little without a record: zeros are equal
+    everywhere.
     """
     size = segment_size(store)
     segment = (stop - 1) - (stop - 1) % size
@@ -145,7 +145,7 @@ def end_of_common_records(store: MessageStore, start: int, stop: int) -> int | N
 
 
 def start_of_last_blank(store: MessageStore) -> int | None:
-    """Return where the blank record begins with which the log ends; None if it ends otherwise."""
+    """Return the start of the blank record that ends the log; None if the log ends otherwise."""
     end, size = store.max_phy_offset, segment_size(store)
     at = segment = (end - 1) - (end - 1) % size
     while 0 <= at < end:
@@ -162,7 +162,7 @@ def start_of_last_blank(store: MessageStore) -> int | None:
 
 
 def _records(store: MessageStore, segment: int) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield starts and ends of the records of one segment, in offset order, some at a time."""
+    """Yield starts and ends of the records of one segment, in offset order, in parts."""
     at, size = segment, segment_size(store)
     while True:
         with store.commit_log_data(at, segment + size - at) as data:

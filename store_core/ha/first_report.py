@@ -1,4 +1,4 @@
-"""What a slave reports at first: from where its master shall send."""
+"""The first report of a slave: the offset from which its master sends."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _PROBES_AT_ONCE = 16
 
 
 class FirstReport(NamedTuple):
-    """What a master is told at first.
+    """The first report to a master.
 
     Attributes
     ----------
     offset
-        0: it shall send from the beginning of its last segment. 1 for an empty log: byte 0 is made
-        anew.
+        The master sends from here; 0 = from the start of its last segment; 1 = from the start of
+        the log, whose byte 0 is reconstructed.
     next_offset
-        What it must begin with; None: the beginning of any segment.
+        Offset of the first byte that the master must send; if None, the start of any segment.
     """
 
     offset: int
@@ -45,7 +45,7 @@ def require_segment(store: MessageStore, first_offset: FirstOffset) -> None:
 
 
 def report_of_copy(store: MessageStore, overlap_bytes: int, unproven: int | None) -> FirstReport:
-    """Return what a log that has bytes begins with: some of its own, and all that is unproven."""
+    """Return the report of a log with data: it requests its end again, and all unproven bytes."""
     start = overlap_start(store, overlap_bytes)
     if unproven is not None:
         start = min(start, max(unproven, store.min_phy_offset, 1))
@@ -55,20 +55,20 @@ def report_of_copy(store: MessageStore, overlap_bytes: int, unproven: int | None
 async def report_of_empty(
     store: MessageStore, settings: FollowSettings, first: FirstOffset, *, was_refused: bool
 ) -> FirstReport:
-    """Return what an empty log begins with.
+    """Return the report of an empty log.
 
     Parameters
     ----------
     was_refused
-        The master has closed the last connection at once: one that is empty refuses 1, and begins
-        at 0 by itself.
+        Whether the master closed the last connection immediately: an empty master refuses 1, and
+        begins at 0 if it is asked for 0.
 
     Raises
     ------
     ConnectionLostError
-        The master does not answer where its first segment is searched for.
+        The master does not answer the search for its first segment.
     HAError
-        Its segments have another size.
+        The master's segments have another size.
     """
     if store.min_phy_offset >= 0:
         first = store.min_phy_offset
@@ -84,15 +84,15 @@ async def report_of_empty(
 async def first_segment(address: str, size: int, answer_s: float) -> int:
     """Return the offset of the first segment of a master's log.
 
-    A master answers at once where it has something, and with its heartbeat where it has not: so
-    some connections at a time ask for segments all over the log.
+    A master answers immediately if it has data at an offset, otherwise only with its heartbeat: so
+    several connections at a time ask for segments all over the log.
 
     Raises
     ------
     HAError
-        Its last segment does not begin at a multiple of that.
+        The master's last segment does not begin at a multiple of ``size``.
     ConnectionLostError
-        It does not answer.
+        The master does not answer.
     """
     last = (await probe(address, 0, answer_s)).offset
     if last % size:
@@ -100,7 +100,7 @@ async def first_segment(address: str, size: int, answer_s: float) -> int:
             f"the last segment of {address} begins at {last}, and mappedFileSizeCommitLog is "
             f"{size} here: take the master's value"
         )
-    low, high = 0, last // size  # it has the latter; none before the former
+    low, high = 0, last // size  # it has segment high, and none before low
     while low < high:
         step = -(-(high - low) // _PROBES_AT_ONCE)
         asked = range(low, high, step)

@@ -1,4 +1,4 @@
-"""What is known of a slave that follows its master."""
+"""State and progress of a slave that follows its master."""
 
 from __future__ import annotations
 
@@ -14,54 +14,55 @@ LEAST_SILENCE_S = 1.2
 
 
 class ConnectionState(Enum):
-    """What a slave does with its connection."""
+    """What a slave is doing."""
 
     NOT_CONNECTED = "not connected"
     COMPARING = "comparing"
-    """What the master sends is what this copy has already: is it the same?"""
+    """The master repeats the end of this copy, which is compared."""
     FOLLOWING = "following"
     CUTTING = "cutting"
-    """What the master does not have is cut off this copy's log."""
+    """The end of this copy's log, which the master does not have, is cut off."""
     STOPPED = "stopped"
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class FollowState:
-    """Where a slave is.
+    """Progress of a slave.
 
-    The protocol does not tell where the master's log ends. Two things are known of it: that it
-    has what it sent, and, where catching up takes longer, what a second connection was told of its
-    last segment. So ``master_offset`` and ``lag_bytes`` are lower bounds, but for a slave that is
+    The protocol does not report the end of the master's log. Known is only that the master has what
+    it sent, and, if catching up takes longer, what a second connection learned about its last
+    segment. So ``master_offset`` and ``lag_bytes`` are lower bounds, except for a slave that is
     caught up: its master had nothing more to send.
 
     Attributes
     ----------
     connection
-        What is done now.
+        What the slave is doing.
     max_offset, flushed_offset
-        End of this copy's log, and up to where it is on the disk.
+        End of this copy's log, and the offset up to which it is on the disk.
     acked_offset
-        What the master was told last; -1 before that.
+        Last offset reported to the master; -1 before the first report.
     master_offset
         The master has its log at least up to here; None while nothing is known.
     is_caught_up
-        The master had nothing more when it sent last.
+        Whether the master had nothing more when it last sent.
     lag_bytes
         Bytes up to ``master_offset``; None while nothing is known.
     lag_ms
-        Age of the message that was dispatched last; 0 when caught up, None before there is one.
+        Age of the message dispatched last; 0 when caught up, None before the first one.
     bytes_received
-        Over all connections.
+        Bytes of the log over all connections.
     reconnects
-        Connections, and tries to connect, after the first.
+        Number of connections, and attempts to connect, after the first.
     bytes_in_second
-        Of the log, in the last whole second.
+        Bytes of the log in the last whole second.
     last_read_ms, last_write_ms
-        When the master was last heard and told, ms since the epoch; 0 before.
+        Times of the last data from the master and the last report to it, ms since the epoch; 0
+        before the first.
     error
-        What broke the last connection, or why there is none; else why queues and index do not get
-        what comes. Empty if nothing is wrong.
+        What broke the last connection, or why there is none; otherwise why received records are not
+        dispatched. Empty if nothing is wrong.
     """
 
     connection: ConnectionState
@@ -82,15 +83,15 @@ class FollowState:
 
 # Source: RocketMQ ``FlowMonitor`` (release 5.3.3).
 class FlowMonitor:
-    """Counts the bytes of the log that a connection was sent, second by second.
+    """Counts the bytes of the log sent over a connection, second by second.
 
-    RocketMQ counts those of the headers instead, so that its limit lets thousands of times as much
-    through; and it sends one empty frame after the other when the limit is reached.
+    RocketMQ counts the bytes of headers instead, so its limit lets thousands of times as much
+    through; and it sends one empty frame after another when the limit is reached.
 
     Parameters
     ----------
     max_bytes_in_second
-        None: no limit.
+        No limit if None.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class FlowMonitor:
 
     @property
     def bytes_in_second(self) -> int:
-        """What was sent in the last whole second."""
+        """Number of bytes sent in the last whole second."""
         seconds = self._clock() - self._begin
         if seconds < 1:
             return self._sent_before
@@ -111,17 +112,17 @@ class FlowMonitor:
 
     @property
     def allowance_bytes(self) -> int:
-        """What may be sent in this second still."""
+        """Number of bytes that may still be sent in this second."""
         self._begin_second()
         return sys.maxsize if self._most is None else max(self._most - self._sent, 0)
 
     @property
     def next_second_s(self) -> float:
-        """How long until there is an allowance again."""
+        """Seconds until there is an allowance again."""
         return max(self._begin + 1 - self._clock(), 0)
 
     def add(self, sent: int) -> None:
-        """Count bytes that were sent."""
+        """Count sent bytes."""
         self._begin_second()
         self._sent += sent
 
@@ -139,7 +140,7 @@ class FollowProgress:
     Attributes
     ----------
     flow
-        Counts what came in the current second.
+        Counts the bytes received in each second.
     """
 
     connection: ConnectionState = ConnectionState.NOT_CONNECTED
@@ -157,7 +158,7 @@ class FollowProgress:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def grown(self, max_offset: int) -> None:
-        """Note the new end of the log."""
+        """Set the new end of the log, and wake waiting threads."""
         self.max_offset = max_offset
         with self.changed:
             self.changed.notify_all()
@@ -165,7 +166,7 @@ class FollowProgress:
 
 @dataclass(frozen=True)
 class FollowSettings:
-    """How a master is followed; times in seconds."""
+    """Settings for following a master; times in seconds."""
 
     address: str
     ack: str
@@ -174,5 +175,5 @@ class FollowSettings:
 
     @property
     def answer_s(self) -> float:
-        """A master sends something within this time."""
+        """Time within which a master sends something."""
         return self.heartbeat_s + 2 * LEAST_SILENCE_S

@@ -1,4 +1,4 @@
-"""Takes the frames of a master apart, as they come: the bytes of the log without the headers.
+"""Extract the bytes of the log from a master's frames, as they arrive.
 
 Source: RocketMQ ``DefaultHAClient.dispatchReadRequest`` (release 5.3.3).
 """
@@ -32,29 +32,29 @@ _LOW_BITS = 24
 
 
 class LogRun(NamedTuple):
-    """Bytes of the master's log, all of one segment; valid until more is received."""
+    """Bytes of the master's log, all of one segment; valid until more data is received."""
 
     offset: int
     data: memoryview
 
 
 class FrameReader:
-    """Gets what a socket receives, and gives the bytes of the log: whole frames are not awaited.
+    """Takes bytes received from a socket, and returns those of the log, also of unfinished frames.
 
-    Bodies that follow one another are moved together, over the headers between them: so what
-    one call received is appended with one call, whatever the master's ``haTransferBatchSize``.
+    Consecutive bodies are moved together, over the headers between them: so the data of one
+    receive call is appended in one call per segment, whatever the master's ``haTransferBatchSize``.
 
     Parameters
     ----------
     next_offset
-        Where the first frame must lie; None: at the beginning of any segment.
+        Required offset of the first frame; if None, the start of any segment.
     buffer_bytes
-        What one call receives at most.
+        Most bytes that one call receives.
 
     Attributes
     ----------
     next_offset
-        Offset of the next byte of the log that comes.
+        Offset of the next byte of the log.
     """
 
     def __init__(
@@ -64,33 +64,33 @@ class FrameReader:
         self.next_offset = next_offset
         self._buffer = memoryview(bytearray(buffer_bytes))
         self._carry = b""  # the beginning of a header
-        self._left = 0  # bytes of the body that have not come yet
+        self._left = 0  # bytes of the body that are still to come
         self.frames = self.heartbeats = 0
         self.largest_body = self.last_body = 0
 
     @property
     def is_between_frames(self) -> bool:
-        """The last frame has come as a whole, and nothing of the next one."""
+        """Whether the last frame is complete, and the next one has not begun."""
         return not self._left and not self._carry
 
     @property
     def known_end(self) -> int:
-        """Where the frame that is coming ends."""
+        """End of the current frame in the log."""
         return (self.next_offset or 0) + self._left
 
     def room(self) -> memoryview:
-        """Return where to receive; what `take` returned before is not valid any more."""
+        """Return the buffer to receive into; data that `take` returned before is invalid then."""
         kept = len(self._carry)
         self._buffer[:kept] = self._carry
         return self._buffer[kept:]
 
     def take(self, count: int) -> list[LogRun]:
-        """Return the bytes of the log among those that were received into `room`.
+        """Return the bytes of the log among ``count`` bytes received into `room`.
 
         Raises
         ------
         ConnectionLostError
-            They are not what a master sends.
+            The bytes are not those that a master sends.
         HAError
             The master's segments have another size.
         """
@@ -145,7 +145,7 @@ class FrameReader:
         self.largest_body = max(self.largest_body, body)
 
     def _skip_repeats(self, at: int, stop: int) -> int:
-        """Return the bytes of the heartbeats that are like the one before.
+        """Return the size of the following heartbeats that repeat the last one.
 
         Under flow control a master of RocketMQ sends them as fast as it can.
         """
@@ -171,23 +171,22 @@ class FrameReader:
         )
 
 
-# The pieces that come end anywhere. A record of which the last bytes are missing, its properties,
-# is not told from a whole one in a file: zeros are there, and no checksum covers them. Whoever
-# reads the log meanwhile, and whoever recovers it after a kill, would take it for a message without
-# keys.
+# Received pieces may end anywhere. In a file, a record that lacks its last bytes, the properties,
+# looks like a whole one: zeros are there, and no checksum covers them. A reader of the log, or
+# recovery after a kill, would take it for a message without keys.
 class ReceivedPart(NamedTuple):
-    """Bytes of the log that may be appended; valid until more is received."""
+    """Bytes of the log that may be appended; valid until more data is received."""
 
     offset: int
     data: memoryview
 
 
 class WholeRecords:
-    """Gives what ends with a record, and keeps the rest.
+    """Passes on data up to the end of a record, and stores the rest until its record is whole.
 
-    From a place on where no record lies, all is given as it comes up to the end of the segment:
-    the rest of a blank record, or damage of the master's log. So is a record that claims to be
-    longer than the segment, or than 64 MiB.
+    From a place without a record on, all data up to the end of the segment is passed on as it
+    comes: the rest of a blank record, or damage in the master's log. The same applies to a record
+    whose size goes past the segment or is above 64 MiB.
     """
 
     def __init__(self, segment_size: int) -> None:
@@ -196,12 +195,12 @@ class WholeRecords:
         self._passes_until = 0
 
     def take(self, offset: int, data: memoryview) -> Iterator[ReceivedPart]:
-        """Yield what may be appended, in offset order.
+        """Yield the data that may be appended, in offset order.
 
         Parameters
         ----------
         offset
-            Of the first byte: where what was taken before ends; at first a record's.
+            Offset of the first byte: the end of the last call's data; at first, a record's start.
         """
         while data:
             if offset < self._passes_until:
@@ -218,7 +217,7 @@ class WholeRecords:
                 yield from self._split(begin, memoryview(kept))
 
     def _split(self, offset: int, data: memoryview) -> Iterator[ReceivedPart]:
-        """Yield what ends with a record, and keep what follows, unless no record lies there."""
+        """Yield data up to the end of a record; store the rest if it may become a record."""
         walk = walk_records(np.frombuffer(data, np.uint8), 0, len(data), len(data), len(data) + 1)
         stop = offset + walk.stop
         if walk.stop < len(data) and self._may_become_record(stop, data[walk.stop :]):
@@ -230,7 +229,7 @@ class WholeRecords:
             yield ReceivedPart(offset, data)
 
     def _lacking(self) -> int:
-        """Return how many bytes the kept record lacks, or as many as tell how long it is."""
+        """Return how many bytes the stored record lacks, or lacks for its size to be known."""
         if len(self._kept) < BLANK_RECORD_BYTES:
             return BLANK_RECORD_BYTES - len(self._kept)
         return int(RECORD_PREFIX.struct.unpack_from(self._kept)[0]) - len(self._kept)
@@ -245,8 +244,8 @@ class WholeRecords:
         return magic in _MAGIC_CODES and len(data) < size <= min(room, _MOST_BYTES)
 
 
-# Byte 0 of a master's log cannot be asked for: 0 means its last segment. It is the high byte of the
-# size of the first record; that record tells it.
+# Byte 0 of a master's log cannot be requested: 0 means its last segment. It is the high byte of the
+# first record's size, and found by trying which size makes a valid record.
 class LogBeginning(NamedTuple):
     """The first bytes of a log, and their offset."""
 
@@ -255,7 +254,7 @@ class LogBeginning(NamedTuple):
 
 
 class FirstRecord:
-    """Collects what comes, until the first record is whole."""
+    """Collects data until the first record is whole."""
 
     def __init__(self, peer: str, segment_size: int) -> None:
         self._peer, self._segment_size = peer, segment_size
@@ -265,17 +264,17 @@ class FirstRecord:
         self._lacks_byte_0 = False
 
     def take(self, offset: int, data: memoryview) -> LogBeginning | None:
-        """Return all that came; None while the first record is not whole.
+        """Return all data so far; None while the first record is not whole.
 
         Parameters
         ----------
         offset
-            Of the first byte; 1 at first: byte 0 is to be made anew.
+            Offset of the first byte; if the first call has 1, byte 0 is reconstructed.
 
         Raises
         ------
         HAError
-            There is no record.
+            The data is not a record.
         """
         if not self._data:
             self._lacks_byte_0 = offset == 1
@@ -297,7 +296,7 @@ class FirstRecord:
         )
 
     def _sizes(self) -> range:
-        """Return the sizes that the record may have."""
+        """Return the sizes that are possible for the record."""
         high = 0 if self._lacks_byte_0 else self._data[0] << _LOW_BITS
         first = high | int.from_bytes(self._data[1:4], "big")
         stop = self._most + 1 if self._lacks_byte_0 else min(first, self._most) + 1

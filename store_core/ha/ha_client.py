@@ -1,4 +1,4 @@
-"""The slave of a master: its log comes here, byte for byte.
+"""Follow a master as its slave: copy its log byte for byte.
 
 Source: RocketMQ ``DefaultHAClient`` (release 5.3.3; the same in 4.9.7).
 """
@@ -59,38 +59,39 @@ _ENDED = (ConnectionState.STOPPED, ConnectionState.FAILED)
 
 _taking = threading.Lock()
 _followers: weakref.WeakValueDictionary[int, HAClient] = weakref.WeakValueDictionary()
-"""Who appends to which store, by its `id`: a client keeps its store alive."""
+"""The client that appends to each store, by the store's `id`; a client keeps its store alive."""
 
 
 class HAClient(ShuttingDown):
-    """Follows a master: appends its log, dispatches it, and reports what it has.
+    """Follows a master: appends its log, dispatches it, and reports its progress.
 
-    What the master sends is compared with the end of this copy before anything is appended. A
-    connection that breaks is made again, with growing pauses; what cannot be mended that way ends
-    it: see `failure`. Meanwhile the store may be read, here and by a `StoreSnapshot`.
+    Before anything is appended, data from the master is compared with the end of this copy. After a
+    lost connection or a failed write the client connects again, with growing pauses; an error that
+    this cannot cure ends it: see `failure`. Meanwhile the store may be read, here and by a
+    `StoreSnapshot`.
 
-    A master counts every connection of which the reported offset reaches a message as a replica
-    of it (``inSyncReplicas``): ``ack`` says what is reported.
+    A master counts each connection whose reported offset reaches a message as a replica of it
+    (``inSyncReplicas``): ``ack`` chooses the reported offset.
 
     Parameters
     ----------
     store
-        Open, with ``brokerRole`` SLAVE. Intervals and sizes are those of its configuration.
+        An open store with ``brokerRole`` SLAVE; its configuration has the intervals and sizes.
     address
         ``HOST:PORT`` of the master (``haListenPort``).
     ack
-        ``flushed``: what is on the disk here. ``appended``: what was appended, as RocketMQ does.
-        ``never``: the master gets to know nothing, its first offset is repeated.
+        ``flushed``: the offset up to which the log is on the disk here. ``appended``: the end of
+        the log, as in RocketMQ. ``never``: the first reported offset is repeated.
     first_offset
-        Where an empty log begins: the beginning of a segment that the master has (0 at best), or
-        ``earliest``: that of the first one, which is searched for. None: its last one, which is
-        what RocketMQ's masters and slaves agree upon. A log that is not empty goes on at its end.
+        Where an empty log begins: the start of a segment that the master has (0 if possible), or
+        ``earliest``: the start of its first segment, which is searched for. If None, its last
+        segment, as with RocketMQ's masters and slaves. A log with data goes on at its end.
     cut
-        Where this copy is ahead of the master, or differs from it, cut it at the last record that
-        both have, and go on; see ``MessageStore.cut_log``. Else that ends it.
+        If this copy is ahead of the master or differs from it, cut it after the last common record
+        and go on; see ``MessageStore.cut_log``. If False, that ends the client.
     on_connected
-        Called with the address after each connection, in a thread of its own; it must come to an
-        end. What it raises is logged. For what comes another way: topics, offsets.
+        Called with the address after each connection, in another thread; it must return.
+        Exceptions are logged. For data that does not come with the log: topics, offsets.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class HAClient(ShuttingDown):
         self._store, self._on_connected = store, on_connected
         self._first_offset, self._cut = first_offset, cut
         self._overlap_bytes, self._refusals = OVERLAP_BYTES, 0
-        self._unproven: int | None = None  # a crash may have taken bytes from there on
+        self._unproven: int | None = None  # a crash may have destroyed bytes from there on
         config = store.config
         self._settings = FollowSettings(
             address,
@@ -127,11 +128,11 @@ class HAClient(ShuttingDown):
 
     @property
     def failure(self) -> HAError | None:
-        """Why this copy cannot go on; None while it can."""
+        """The error that ended the client; None while there is none."""
         return self._failure
 
     def start(self) -> None:
-        """Begin to follow, and return; a second call does nothing.
+        """Start to follow, without waiting; a second call does nothing.
 
         Raises
         ------
@@ -161,9 +162,9 @@ class HAClient(ShuttingDown):
             self._running = self._thread.submit(self._run())
 
     def shutdown(self) -> None:
-        """Close the connection, and return when nothing is appended any more.
+        """Close the connection; nothing is appended after the return.
 
-        Shut the store down after that. A second call does nothing.
+        Shut down the store only after that. A second call does nothing.
         """
         with self._changing:
             self._thread.shutdown()
@@ -185,7 +186,7 @@ class HAClient(ShuttingDown):
             _followers[id(self._store)] = self
 
     def state(self) -> FollowState:
-        """Return where this slave is; cheap enough to be asked often."""
+        """Return the progress of this slave; cheap enough for frequent calls."""
         progress, flushed = self._progress, self._flushed_offset()
         end, known, is_caught_up = (
             progress.max_offset,
@@ -215,7 +216,7 @@ class HAClient(ShuttingDown):
         Returns
         -------
         bool
-            False when the time is over, or this slave has ended before.
+            False after the timeout, or if this slave has ended before.
         """
         deadline = time.monotonic() + timeout_s
         progress = self._progress
@@ -326,12 +327,12 @@ class HAClient(ShuttingDown):
         )
 
     async def _mend(self, err: DivergedError) -> None:
-        """Cut this copy's log, or have more of it compared, so that the next try may go on."""
+        """Cut this copy's log, or compare more of it next time, so that the client may go on."""
         store, (start, stop) = self._store, err.common
         if self._first_offset == EARLIEST and has_no_bytes(store):
             self._note_lost(err)  # the master has deleted that segment meanwhile
             return
-        if self._unproven is not None and not err.may_cut:  # it has what follows, perhaps
+        if self._unproven is not None and not err.may_cut:  # the master may still have what follows
             self._note_lost(err)
             self._unproven = None
             return
@@ -354,10 +355,10 @@ class HAClient(ShuttingDown):
             ) from err
 
     async def _mend_blank(self, err: DivergedError) -> bool:
-        """Cut the blank record with which this copy ends, if all before it is the master's.
+        """Cut the blank record at the end of this copy, if the master has all before it.
 
-        A master that is killed when it has just closed a segment loses that record at its next
-        start, and may put a message in its place. None of this copy's messages is cut.
+        A master that is killed right after it closed a segment loses that record at its next start,
+        and may put a message in its place. No message of this copy is cut.
         """
         start, stop = err.common
         blank = start_of_last_blank(self._store)
@@ -405,7 +406,7 @@ class HAClient(ShuttingDown):
         self._progress.error = str(err)
         logger.error("%s", err)
         self._end(ConnectionState.FAILED)
-        self._failure = err  # last: whoever sees it sees the rest
+        self._failure = err  # last: a thread that sees it sees the rest
 
     def _end(self, state: ConnectionState) -> None:
         progress = self._progress

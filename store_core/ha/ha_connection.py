@@ -1,4 +1,4 @@
-"""A slave that is connected to this master: its reports, and what it is sent.
+"""The connection of a slave to this master: its reports, and the data sent to it.
 
 Source: RocketMQ ``DefaultHAConnection`` (release 5.3.3).
 """
@@ -32,22 +32,22 @@ _MOST_FRAMES = 500  # two buffers each; the system takes 1024 in one call
 
 @dataclass(frozen=True)
 class SlaveState:
-    """What a master knows of a slave that is connected.
+    """State of a connected slave, as known to its master.
 
     Attributes
     ----------
     address
         ``HOST:PORT`` of the slave's end of the connection.
     request_offset
-        Its first report, that says where the transfer begins (0: at the last segment); -1 before.
+        Its first report, where the transfer begins (0 = at the last segment); -1 before it.
     ack_offset
-        Its last report: the end of what it has; -1 before the first.
+        Its last report: the end of the slave's log; -1 before the first.
     transfer_offset
-        End of what it was sent; -1 before its first report.
+        End of the data sent to it; -1 before its first report.
     bytes_in_second
-        Bytes of the log that it was sent in the last whole second.
+        Bytes of the log sent to it in the last whole second.
     is_in_sync
-        It has reported, and lacks fewer bytes than ``haMaxGapNotInSync``.
+        Whether it has reported, and lacks fewer bytes than ``haMaxGapNotInSync``.
     """
 
     address: str
@@ -59,37 +59,37 @@ class SlaveState:
 
 
 class Connections(Protocol):
-    """Whoever keeps the connections, and is told what becomes of them in the loop's thread."""
+    """The owner of the connections, which call it in the loop's thread."""
 
     def note_ack(self, ack_offset: int) -> None:
         """Count a report of a slave."""
 
     def note_at_end(self) -> None:
-        """Call `HAConnection.send` when there is more: the slave has all."""
+        """Call `HAConnection.send` when there is more data: a slave was sent everything."""
 
     def note_closed(self, connection: HAConnection) -> None:
-        """Forget a connection: it has ended."""
+        """Remove a connection that has ended."""
 
     def note_store_closed(self) -> None:
-        """End all: the store was shut down."""
+        """End all connections: the store was shut down."""
 
 
 class HAConnection:
-    """Serves one slave, in callbacks of an event loop; all calls are made in its thread.
+    """Serves one slave, in callbacks of an event loop; all calls but `state` run in its thread.
 
-    Where RocketMQ goes on, this connection ends when the slave reports what cannot be: an offset
-    below 0, one beyond the end of this log at first (it is the copy of another master, or this log
-    was cut), or later one beyond what was sent here. No such report counts as acknowledgement.
+    Unlike in RocketMQ, an impossible report ends the connection: an offset below 0, a first one
+    past the end of this log (the slave is a copy of another master, or this log was cut), or a
+    later one past the data sent here. No such report counts as an acknowledgement.
 
     Parameters
     ----------
     sock
-        Connected, non-blocking; closed here.
+        Connected, non-blocking; owned and closed by this object.
 
     Attributes
     ----------
     ack_offset
-        The last report; -1 before.
+        The last report; -1 before the first.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class HAConnection:
         self._check = loop.call_later(self._next_check_s(), self._guarded, self._check_time)
 
     def state(self, end_offset: int) -> SlaveState:
-        """Return what is known of the slave; any thread may ask."""
+        """Return the state of the slave; any thread may call this."""
         transfer, ack_offset = self._transfer, self.ack_offset
         return SlaveState(
             address=self.address,
@@ -130,24 +130,24 @@ class HAConnection:
         )
 
     def is_in_sync(self, end_offset: int) -> bool:
-        """Return whether it has reported, and lacks less than ``haMaxGapNotInSync``."""
+        """Return whether the slave has reported, and lacks less than ``haMaxGapNotInSync``."""
         gap = self._store.config.ha_max_gap_not_in_sync
         return self.ack_offset != _NOTHING and end_offset - self.ack_offset < gap
 
     @property
     def is_behind(self) -> bool:
-        """There is more in the log than it was sent."""
+        """Whether the log has more data than was sent to the slave."""
         try:
             return self._transfer is not None and self._transfer.is_behind
         except StoreClosedError:
             return True  # `send` finds out
 
     def send(self) -> None:
-        """Send what there is, as far as the socket takes it; go on by itself until all is sent."""
+        """Send as much as the socket takes, and go on by callbacks until everything is sent."""
         self._guarded(self._send)
 
     def close(self, reason: str = "", level: int = logging.INFO) -> None:
-        """End the connection; the reason is logged. A second call does nothing."""
+        """End the connection and log the reason; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -161,12 +161,12 @@ class HAConnection:
         self._connections.note_closed(self)
 
     def leave_to_parent(self) -> None:
-        """Close the socket and nothing else, in a child of the process that serves the slave."""
+        """Close only the socket, in a child of the process that serves the slave."""
         self._is_closed = True
         self._sock.close()
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Run a callback; whatever goes wrong ends this connection and no other."""
+        """Run a callback; an error ends only this connection."""
         if self._is_closed:
             return
         try:
@@ -194,7 +194,7 @@ class HAConnection:
         data = self._unread + data
         stop = len(data) - len(data) % REPORT.size
         self._unread = data[stop:]
-        if stop:  # less than a report is no sign of a slave: bytes now and then would keep it
+        if stop:  # less than a report is no sign of life: single bytes would keep it open
             self._read_at = self._loop.time()
             self._take_report(REPORT.unpack(data, stop - REPORT.size).max_offset)
 
@@ -215,7 +215,7 @@ class HAConnection:
         self._connections.note_ack(max_offset)
 
     def _begin_transfer(self, max_offset: int) -> None:
-        """Take the first report, which says where to begin."""
+        """Begin the transfer at the offset of the first report."""
         store = self._store
         end, first = store.max_phy_offset, store.min_phy_offset
         if max_offset > end == 0:
@@ -270,7 +270,7 @@ class HAConnection:
             self._resumes = self._loop.call_later(rest_s, self._guarded, self._resume)
 
     def _send_turn(self, transfer: LogTransfer) -> SendProgress:
-        """Send about 1 MiB, then it is the turn of others."""
+        """Send about 1 MiB, then let others take their turn."""
         stop = transfer.sent_bytes + _TURN_BYTES
         progress = SendProgress.SENT
         while progress is SendProgress.SENT and transfer.sent_bytes < stop:
@@ -304,17 +304,17 @@ class HAConnection:
         return self._loop.time() - self._wrote_at >= self._heartbeat_s
 
     def _next_check_s(self) -> float:
-        """Return how long it is until a heartbeat may be due, or the slave silent for too long."""
+        """Return the seconds until a heartbeat may be due, or the slave silent for too long."""
         now = self._loop.time()
         is_due_in = self._wrote_at + self._heartbeat_s - now
-        if is_due_in <= 0:  # and cannot be sent: the slave does not read, or has not reported
+        if is_due_in <= 0:  # but cannot be sent: the slave does not read, or has not reported
             is_due_in = self._heartbeat_s / _CHECKS_IN_INTERVAL
         return min(is_due_in, max(self._read_at + self._housekeeping_s - now, 0.001))
 
 
 # Source: RocketMQ ``DefaultHAConnection.WriteSocketService`` (release 5.3.3).
 class SendProgress(Enum):
-    """How far a call of `LogTransfer.send` came."""
+    """Outcome of a call of `LogTransfer.send`."""
 
     SENT = "all that was offered; there may be more"
     BLOCKED = "the socket takes no more now"
@@ -322,20 +322,21 @@ class SendProgress(Enum):
 
 
 class LogTransfer:
-    """What of the log comes next, and what is left of the frame that was begun.
+    """The position of a transfer in the log, and the rest of the current frame.
 
-    No byte of the log is kept: what the socket does not take is looked up again. So a slave that
-    does not read costs neither memory nor a file that stays open.
+    It stores no bytes of the log: what the socket does not take is read again. So a slave that does
+    not read costs neither memory nor an open file.
 
     Parameters
     ----------
     is_below_log
-        There are no bytes at this offset any more, which is no error: the slave gets heartbeats.
+        Whether the bytes at this offset were deleted, which is not an error: the slave gets
+        heartbeats.
 
     Attributes
     ----------
     offset
-        The next byte of the log to be sent.
+        Offset of the next byte of the log to send.
     """
 
     def __init__(
@@ -350,27 +351,27 @@ class LogTransfer:
 
     @property
     def is_in_frame(self) -> bool:
-        """A frame was begun, and its rest comes next."""
+        """Whether a frame was begun and its rest comes next."""
         return bool(self._header) or self._body_left > 0
 
     @property
     def is_behind(self) -> bool:
-        """There are bytes in the log that come next."""
+        """Whether the log has bytes to send."""
         return not self.is_below_log and self.offset < self._store.replicable_offset
 
     def begin_heartbeat(self) -> None:
-        """Let an empty frame come next; no frame is begun."""
+        """Make an empty frame the next one; must not be called within a frame."""
         self._header = TRANSFER_HEADER.pack(offset=self.offset, body_size=0)
 
     def send(self, allowance_bytes: int) -> SendProgress:
         """Send the rest of the frame, and more frames within the allowance, of one segment.
 
-        Between frames the allowance is not 0.
+        Between frames the allowance must not be 0.
 
         Raises
         ------
         HAError
-            The bytes that come next were deleted.
+            The next bytes were deleted.
         OSError
             The connection is broken.
         StoreClosedError
@@ -380,7 +381,7 @@ class LogTransfer:
             return self._send_heartbeat()
         progress = self._send_data(allowance_bytes)
         if progress is SendProgress.AT_END and self.is_behind:
-            # It may have been appended since.
+            # The bytes may have been appended since.
             progress = self._send_data(allowance_bytes)
             if progress is SendProgress.AT_END:
                 raise self._gone()
@@ -406,7 +407,7 @@ class LogTransfer:
         return SendProgress.SENT if sent == offered else SendProgress.BLOCKED
 
     def _frames(self, data: memoryview) -> list[Any]:
-        """Return headers and bodies in turn, beginning with what is left of the first frame."""
+        """Return headers and bodies alternately, beginning with the rest of the current frame."""
         parts: list[Any] = [self._header, data[: self._body_left]] if self.is_in_frame else []
         for at in range(self._body_left, len(data), self._batch_bytes):
             body = data[at : at + self._batch_bytes]
@@ -414,7 +415,7 @@ class LogTransfer:
         return parts
 
     def _advance(self, parts: list[Any], sent: int) -> None:
-        """Note what was sent of headers and bodies."""
+        """Advance by the bytes sent of headers and bodies."""
         self._header, self._body_left = b"", 0
         for header, body in zip(parts[::2], parts[1::2]):
             header_sent = min(sent, len(header))

@@ -1,4 +1,4 @@
-"""Sends the log of an open store to slaves that connect.
+"""Send the log of an open store to connected slaves.
 
 Source: RocketMQ ``DefaultHAService`` (release 5.3.3).
 """
@@ -40,36 +40,37 @@ _REST_AFTER_ACCEPT_ERROR_S = 1.0
 _SHUT_DOWN = "the store was shut down"
 _PAUSED = "the store is shut down for a while"
 _services: weakref.WeakSet[HAService] = weakref.WeakSet()
-"""Those of this process, which a child that it forks must not keep open."""
+"""The services of this process; a forked child must not keep their sockets open."""
 _NONE = -1
 
 
 class HAService(ShuttingDown):
     """Listens for slaves and sends them the log; a context manager that starts and stops it.
 
-    What is appended is sent at once where puts wait for slaves (``SYNC_MASTER`` with
-    ``inSyncReplicas`` above 1), else with a rest of 5 ms after each time: many small puts then
-    share one call of the system, and threads that put are hardly disturbed.
+    Appended data is sent immediately if puts wait for slaves (``SYNC_MASTER`` with
+    ``inSyncReplicas`` above 1), otherwise with a rest of 5 ms after each time: many small puts then
+    share one system call, and hardly slow down threads that put.
 
-    The protocol has no authentication: whoever can connect gets all of the log, and counts as a
-    replica when it says that it has it.
+    The protocol has no authentication: any client that can connect gets the whole log, and counts
+    as a replica once it reports to have it.
 
     Parameters
     ----------
     store
-        A started store. It may be shut down first; then this ends, too. Where it is shut down and
-        opened again by a call of its own (``rebuild_consume_queue``, ``cut_log``), this goes on.
+        A started store. If it is shut down first, this service ends, too. If one of its methods
+        shuts it down and opens it again (``rebuild_consume_queue``, ``cut_log``), the service goes
+        on.
     host
-        Address to listen at; "" or "0.0.0.0": all of the machine's.
+        Address to listen at; "" or "0.0.0.0" = all addresses of the machine.
     port
-        None: ``haListenPort``; 0: any that is free.
+        ``haListenPort`` if None; 0 = any free port.
     allowed_slaves
-        Addresses or networks ("10.0.0.7", "10.1.0.0/16", "::1") that may connect; None: any.
+        Addresses or networks ("10.0.0.7", "10.1.0.0/16", "::1") that may connect; any if None.
 
     Raises
     ------
     StoreConfigError
-        One of `allowed_slaves` is neither.
+        One of `allowed_slaves` is neither an address nor a network.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class HAService(ShuttingDown):
         self._is_registered = self._is_paused = False
         self._address = ""
         self._pushed = 0
-        # Somebody waits for data, and nobody is going to look for it unless he is woken.
+        # A slave waits for data, and `_look` must be called to send it.
         self._is_idle = self._look_is_due = False
         self._rests, self._polls = True, False
         self._poll: asyncio.TimerHandle | None = None
@@ -98,21 +99,21 @@ class HAService(ShuttingDown):
 
     @property
     def address(self) -> str:
-        """Where it listens, ``HOST:PORT``; "" while it does not."""
+        """Address that it listens at, ``HOST:PORT``; "" while it does not."""
         return self._address
 
     @property
     def push_to_slave_max_offset(self) -> int:
-        """The greatest offset that any slave has ever reported, 0 before."""
+        """The greatest offset that any slave has reported; 0 before the first report."""
         return self._pushed
 
     def slaves(self) -> tuple[SlaveState, ...]:
-        """Return the slaves that are connected, oldest connection first.
+        """Return the connected slaves, oldest connection first.
 
         Raises
         ------
         StoreClosedError
-            The store was shut down just now.
+            The store was just shut down.
         """
         connections = self._connections
         if not connections:
@@ -123,17 +124,17 @@ class HAService(ShuttingDown):
     def in_sync_replicas_nums(self) -> int:
         """Return how many stores are in sync: this one, and slaves that lack little.
 
-        As RocketMQ counts, but for a connection that has not reported yet: it is none.
+        As in RocketMQ, except that a connection without a report does not count.
         """
         return 1 + sum(slave.is_in_sync for slave in self.slaves())
 
     def start(self) -> None:
-        """Listen; a second call does nothing.
+        """Start to listen; a second call does nothing.
 
         Raises
         ------
         HAError
-            It cannot listen there, or another service replicates the store.
+            The address is not available, or another service replicates the store.
         StoreClosedError
             The store is not open.
         """
@@ -143,9 +144,9 @@ class HAService(ShuttingDown):
             self._stop()
             store, config = self._store, self._store.config
             self._transfers = self._new_transfers()
-            self._is_idle = self._look_is_due = self._is_paused = False  # as left when it stopped
+            self._is_idle = self._look_is_due = self._is_paused = False  # left over from a stop
             self._rests = not config.waits_for_replicas
-            # Bytes become readable later than they are appended, or are appended without a put.
+            # Bytes become readable only after their append, or are appended without a put.
             self._polls = uses_transient_pool(config) or config.is_slave
             store.use_replication(self)
             self._is_registered = True
@@ -166,7 +167,7 @@ class HAService(ShuttingDown):
             )
 
     def shutdown(self) -> None:
-        """Close all connections and stop listening; puts that wait go on, as after their time.
+        """Close all connections and stop listening; waiting puts go on, as after a timeout.
 
         A second call does nothing.
         """
@@ -174,38 +175,38 @@ class HAService(ShuttingDown):
             self._stop()
 
     def wakeup(self) -> None:
-        """Something was appended; called with every put."""
+        """Note that something was appended; called with every put."""
         if self._is_idle:
             self._is_idle = False
             self._thread.call(self._look)
 
     def wait_for(self, next_offset: int, since: float) -> bool:
-        """Wait until enough slaves have the log up to an offset; False if not in time.
+        """Wait until enough slaves have the log up to an offset; False after the timeout.
 
-        Called by threads that put. Connections count whose last report is not below it.
-        ``since``: when it was appended (``time.monotonic()``); the time counts from there.
+        Called by threads that put. A connection counts if its last report is not below the offset.
+        The timeout counts from ``since``, when the log was appended (``time.monotonic()``).
         """
         return self._transfers.wait_for(next_offset, since)
 
     def store_closed(self) -> None:
-        """Note that the store is shut down: let puts go on and connections end; does not wait."""
+        """Release waiting puts and end connections: the store is shut down; does not block."""
         self._is_registered = False
         self._transfers.close()
         self._thread.call(self._end, _SHUT_DOWN)
 
     def store_pauses(self) -> None:
-        """Note that the store is shut down for a while: let puts go on; does not wait.
+        """Release waiting puts: the store is shut down for a while; does not block.
 
-        Connections end, as its log may be another one afterwards; whoever connects waits.
+        Connections end, as the log may be another one afterwards; new slaves wait.
         """
         self._is_paused = True
         self._transfers.close()
         self._thread.call(self._pause)
 
     def store_goes_on(self) -> None:
-        """Note that the store is open again: slaves may connect; does not wait."""
+        """Accept slaves: the store is open again; does not block."""
         if self._listener is not None:
-            self._transfers = self._new_transfers()  # nobody counts before `_go_on`
+            self._transfers = self._new_transfers()  # no slave counts before `_go_on`
         self._thread.call(self._go_on)
 
     def note_ack(self, ack_offset: int) -> None:
@@ -214,17 +215,17 @@ class HAService(ShuttingDown):
         self._note_acks()
 
     def note_at_end(self) -> None:
-        """Look for more when somebody puts, unless that is going to happen anyway."""
+        """Let the next put start a search for data, unless one is due anyway."""
         if not self._look_is_due:
             self._await_data()
 
     def note_closed(self, connection: HAConnection) -> None:
-        """Forget a connection; what it acknowledged counts no more."""
+        """Remove a connection; its acknowledgements no longer count."""
         self._connections = tuple(c for c in self._connections if c is not connection)
         self._note_acks()
 
     def note_store_closed(self) -> None:
-        """End, or wait until it is open again: the store was shut down."""
+        """End the service, or during a pause only the connections: the store was shut down."""
         if self._is_paused:
             self._end_connections(_PAUSED)
             return
@@ -232,11 +233,11 @@ class HAService(ShuttingDown):
         self._end(_SHUT_DOWN)
 
     def _note_acks(self) -> None:
-        if not self._is_paused:  # else it was the log before the pause that they have
+        if not self._is_paused:  # otherwise the slaves have the log from before the pause
             self._transfers.note_acks([connection.ack_offset for connection in self._connections])
 
     def _look(self) -> None:
-        """Send what there is to all who wait for it."""
+        """Send available data to all slaves that wait for it."""
         self._is_idle, self._look_is_due = False, True
         for connection in self._connections:
             if connection.waits_for_data:
@@ -247,12 +248,12 @@ class HAService(ShuttingDown):
             self._await_data()
 
     def _await_data(self) -> None:
-        """Let the next put wake this up, unless there was one meanwhile."""
+        """Let the next put call `_look`, unless there was one meanwhile."""
         self._look_is_due = False
         waiting = [c for c in self._connections if c.waits_for_data]
         if not waiting:
-            return  # the next one who waits comes here
-        self._is_idle = True  # before the end is asked for: a put that is not seen here sees this
+            return  # the next slave that waits calls this again
+        self._is_idle = True  # before the check below: a put that it misses sees this
         loop = asyncio.get_running_loop()
         if any(connection.is_behind for connection in waiting):
             self._is_idle, self._look_is_due = False, True
@@ -274,7 +275,7 @@ class HAService(ShuttingDown):
             sock, peer = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
-        except OSError as err:  # too many files are open: it would be told again at once
+        except OSError as err:  # too many open files: the loop would call this again at once
             logger.error("%s: cannot accept a slave: %s; trying again", self._address, err)  # noqa: TRY400 (the text says all)
             loop.remove_reader(listener)
             loop.call_later(_REST_AFTER_ACCEPT_ERROR_S, self._accept_again)
@@ -288,7 +289,7 @@ class HAService(ShuttingDown):
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:  # it has gone already
+        except OSError:  # the slave is already gone
             sock.close()
             return
         logger.info("slave %s has connected", address)
@@ -327,7 +328,7 @@ class HAService(ShuttingDown):
         self._end(reason)
 
     def _end(self, reason: str) -> None:
-        """Close all, in the loop's thread; puts that wait go on."""
+        """Close everything, in the loop's thread; waiting puts go on."""
         if self._listener is not None:
             logger.info("%s: slaves cannot connect any more: %s", self._address, reason)
         listener, self._listener = self._listener, None
@@ -348,7 +349,7 @@ class HAService(ShuttingDown):
             self._end_connections(_PAUSED)
 
     def _go_on(self) -> None:
-        """Serve the store that is open again; in the loop's thread, after `_pause`."""
+        """Serve the reopened store; in the loop's thread, after `_pause`."""
         self._is_paused = False
         self._accept_again()
 
@@ -357,9 +358,9 @@ class HAService(ShuttingDown):
         return GroupTransferService(config.in_sync_replicas, config.slave_timeout)
 
     def _leave_to_parent(self) -> None:
-        """Close what the parent has open, too: else nothing would end where it closes it.
+        """Close sockets inherited from the parent: otherwise they stay open when it closes them.
 
-        The loop is left alone: it waits for sockets together with that of the parent.
+        The loop is left alone: it shares its selector with the parent's loop.
         """
         self._changing = threading.Lock()
         connections, self._connections = self._connections, ()
@@ -400,7 +401,7 @@ def _networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def _unmapped(network: Network) -> Network:
-    """Return a network of IPv4 addresses that is written as one of IPv6 as that of IPv4."""
+    """Return a network of IPv4-mapped IPv6 addresses as an IPv4 network; others unchanged."""
     mapped = None
     if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= _MAPPED_PREFIX_BITS:
         mapped = network.network_address.ipv4_mapped
@@ -410,7 +411,7 @@ def _unmapped(network: Network) -> Network:
 
 
 def _ip_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return an address without its zone; an IPv4 one that a socket of IPv6 shows is IPv4."""
+    """Return an address without its zone; an IPv4-mapped IPv6 address as an IPv4 one."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
@@ -423,7 +424,7 @@ def _host_and_port(address: tuple[str, int]) -> str:
 
 # Source: RocketMQ ``GroupTransferService`` (release 5.3.3).
 class _Waiter:
-    """Who waits for an offset, in a lock that whoever brings the news releases."""
+    """A thread that waits for an offset on a lock, which `note_acks` or `close` releases."""
 
     __slots__ = ("is_done", "is_waiting", "offset")
 
@@ -436,8 +437,8 @@ class _Waiter:
 class GroupTransferService:
     """Lets puts go on when enough slaves have acknowledged their records.
 
-    Only connections that there are count, as in RocketMQ: an offset that a slave has acknowledged
-    before it went away is none that somebody waits for later.
+    Only open connections count, as in RocketMQ: an acknowledgement is void once its slave has
+    disconnected.
     """
 
     def __init__(self, in_sync_replicas: int, timeout_ms: int) -> None:
@@ -448,10 +449,10 @@ class GroupTransferService:
         self._is_closed = False
 
     def wait_for(self, next_offset: int, since: float | None = None) -> bool:
-        """Wait until enough slaves have the log up to an offset; False if not in time.
+        """Wait until enough slaves have the log up to an offset; False after the timeout.
 
-        ``since``: when it was appended (``time.monotonic()``), None: now; the time counts from
-        there.
+        The timeout counts from ``since``, when the log was appended (``time.monotonic()``); from
+        now if None.
         """
         waiter = _Waiter(next_offset)
         with self._lock:
@@ -465,7 +466,7 @@ class GroupTransferService:
         return waiter.is_done
 
     def note_acks(self, acks: Iterable[int]) -> None:
-        """Let those go on for whom it is enough; ``acks``: of all connections that there are."""
+        """Release puts with enough acknowledgements; ``acks`` are those of all connections."""
         if self._slaves < 1:
             return
         enough = sorted(acks, reverse=True)[: self._slaves]
@@ -481,7 +482,7 @@ class GroupTransferService:
                 waiter.is_waiting.release()
 
     def close(self) -> None:
-        """Let all go on, with False; from now on nobody waits."""
+        """Release all waiting puts, with False; later calls of `wait_for` do not wait."""
         with self._lock:
             self._is_closed = True
             waiters, self._waiters = self._waiters, []

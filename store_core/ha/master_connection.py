@@ -1,7 +1,7 @@
-"""One connection to a master: what comes is compared, appended, flushed and reported.
+"""One connection to a master: received data is compared, appended, flushed and reported.
 
-Source: RocketMQ ``DefaultHAClient`` (release 5.3.3). Other than that, a slave here asks at first
-for bytes that it has, and appends nothing before they are found equal.
+Source: RocketMQ ``DefaultHAClient`` (release 5.3.3). Unlike there, a slave first requests bytes
+that it already has, and appends nothing before they prove equal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MasterConnection:
     Parameters
     ----------
     sock
-        Connected; closed by the caller.
+        A connected socket; the caller closes it.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class MasterConnection:
 
     @property
     def has_received(self) -> bool:
-        """A frame came that fits."""
+        """Whether a valid frame was received."""
         return self._reader.frames > 0
 
     async def run(self) -> None:
@@ -82,11 +82,11 @@ class MasterConnection:
         Raises
         ------
         ConnectionLostError
-            It is broken.
+            The connection is broken.
         HAError
             This copy cannot follow this master.
         StoreWriteError
-            The log cannot be written, or not forced to the disk.
+            The log cannot be written or forced to the disk.
         """
         is_compared = self._comparison is None
         self._progress.master_offset = None  # it may have gone back since the last connection
@@ -98,26 +98,25 @@ class MasterConnection:
 
     @property
     def is_compared(self) -> bool:
-        """What this copy has is the master's."""
+        """Whether the end of this copy proved equal to the master's log."""
         return self._comparison is None
 
     @property
     def is_refused(self) -> bool:
-        """The master gave nothing for an offset that it was asked for, not even a heartbeat."""
+        """Whether the master sent nothing for the requested offset, not even a heartbeat."""
         return self._request > 0 and not self.has_received
 
     async def require_more(self) -> None:
-        """Raise unless the master may have what it was asked for; it has sent nothing of it.
+        """Raise unless the master may still have the requested data, of which more is missing.
 
-        All of its last segment is asked for, if need be: a connection may have ended for another
-        reason.
+        Requests the whole last segment if needed: a connection may have ended for another reason.
 
         Raises
         ------
         HAError
-            It has not.
+            The master does not have it.
         ConnectionLostError
-            It does not answer.
+            The master does not answer.
         """
         store, settings, has_answered = self._store, self._settings, self.has_received
         address, comparison = settings.address, self._comparison
@@ -147,7 +146,7 @@ class MasterConnection:
                 self._accept(run)
             self._after_round(bool(runs), is_full=count == len(room))
             rounds += 1
-            if rounds % _ROUNDS_AT_ONCE == 0:  # what is there already is received without a pause
+            if rounds % _ROUNDS_AT_ONCE == 0:  # receiving available data does not pause
                 await asyncio.sleep(0)
 
     def _accept(self, run: LogRun) -> None:
@@ -190,7 +189,7 @@ class MasterConnection:
         progress.master_offset = max(progress.master_offset or 0, known)
         usual = max(reader.largest_body, self._store.config.ha_transfer_batch_size)
         ends_segment = reader.last_body > 0 and known % segment_size(self._store) == 0
-        is_cut = ends_segment or reader.last_body >= usual  # the master has more, perhaps
+        is_cut = ends_segment or reader.last_body >= usual  # the master may have more
         self._set_caught_up(
             not (is_cut or is_full or self._lacks_old())
             and reader.is_between_frames
@@ -216,7 +215,7 @@ class MasterConnection:
         self._progress.last_write_ms = time.time_ns() // 1_000_000
 
     async def _flush(self) -> None:
-        """Force to the disk what was appended, and report it: once for all that came meanwhile."""
+        """Force appended data to the disk and report it, together with all that came meanwhile."""
         if self._settings.ack != "flushed":
             await asyncio.Event().wait()
         while True:
@@ -229,10 +228,10 @@ class MasterConnection:
             self._report(flushed)
 
     async def _rest_before_flush(self) -> None:
-        """Nobody waits for what a slave that is far behind reports: flush ten times a second.
+        """Limit a slave that is catching up to ten flushes a second: no put waits for its reports.
 
-        Where little came since the last flush, somebody may wait for it: a master that waits for
-        its slaves sends frames of any size.
+        If little data came since the last flush, a put may wait for it: a master whose puts wait
+        sends frames of any size.
         """
         rest = self._flushed_at + _FLUSH_EVERY_S - self._loop.time()
         unflushed = self._progress.max_offset - self._progress.flushed_offset
@@ -244,7 +243,7 @@ class MasterConnection:
                 waiting.cancel()
 
     async def _watch(self) -> None:
-        """Send heartbeats; end what is silent, or leads nowhere."""
+        """Send heartbeats; end a connection that is silent or cannot go on."""
         settings, sender = self._settings, self._sender
         while True:
             due = sender.sent_at + settings.heartbeat_s - self._loop.time()
@@ -277,10 +276,10 @@ class MasterConnection:
             raise HAError(f"following {self._settings.address}: {reput.last_error}")
 
     def _is_stuck(self, now: float) -> bool:
-        """Return whether the master has nothing where it must have something.
+        """Return whether the master sends no data that it should have.
 
-        A heartbeat that was due comes before data, and under flow control a master of RocketMQ
-        sends empty frames for up to a second: so that has to last.
+        A due heartbeat comes before data, and under flow control a master of RocketMQ sends empty
+        frames for up to a second: so this must last for a while.
         """
         if self._heartbeat_at is None:
             return False
@@ -292,7 +291,7 @@ class MasterConnection:
         )
 
     def _lacks_old(self) -> bool:
-        """Return whether the master has not sent yet what it must have had before."""
+        """Return whether the master has not yet sent data that it should already have."""
         is_first = self._lacks_all and self._reader.next_offset == self._request
         return is_first or self._comparison is not None
 
@@ -301,12 +300,12 @@ class MasterConnection:
         try:
             await self.require_more()
         except HAError:
-            if self._body_at == seen:  # else something came meanwhile
+            if self._body_at == seen:  # otherwise data came meanwhile
                 raise
         self._heartbeat_at = None
 
     async def _ask_for_end(self) -> None:
-        """Ask a second connection how far the master is, where catching up takes longer."""
+        """Ask for the master's end on a second connection if catching up takes longer."""
         await asyncio.sleep(_PROBE_AFTER_S)
         if not self._caught_up.is_set():
             try:
@@ -319,21 +318,21 @@ class MasterConnection:
         await asyncio.Event().wait()
 
 
-# A master takes the last whole offset of what it reads, and counts bytes from the beginning of the
+# A master uses the last whole offset that it reads, and counts bytes from the beginning of the
 # connection: so the rest of a report comes before anything else. And it begins to send at the last
-# offset that it finds in its first read: so another one must not follow before it has begun.
+# offset in its first read: so another report must not follow before it has begun.
 class ReportSender:
-    """Sends reports on a socket that does not block; what does not fit waits for `send_rest`.
+    """Sends reports on a non-blocking socket; bytes that it does not take wait for `send_rest`.
 
     Parameters
     ----------
     clock
-        Returns seconds that only grow.
+        Returns seconds; monotonic.
 
     Attributes
     ----------
     offset
-        Reported last; -1 before that.
+        The last reported offset; -1 before the first.
     """
 
     def __init__(self, sock: socket.socket, peer: str, clock: Callable[[], float]) -> None:
@@ -345,11 +344,11 @@ class ReportSender:
 
     @property
     def has_rest(self) -> bool:
-        """The socket did not take all."""
+        """Whether bytes wait that the socket did not take."""
         return bool(self._rest) or self._wanted
 
     def send(self, offset: int) -> None:
-        """Report an offset, or replace a report of which nothing could be sent.
+        """Report an offset; it replaces a waiting report of which nothing was sent.
 
         Raises
         ------
@@ -360,11 +359,11 @@ class ReportSender:
         self.send_rest()
 
     def repeat(self) -> None:
-        """Report the same again: a heartbeat."""
+        """Report the last offset again, as a heartbeat."""
         self.send(self.offset)
 
     def send_rest(self) -> None:
-        """Send what the socket did not take before."""
+        """Send the bytes that the socket did not take before."""
         if self._wanted and not self._rest:
             self._rest, self._wanted = REPORT.pack(max_offset=self.offset), False
         try:

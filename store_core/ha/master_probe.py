@@ -1,4 +1,4 @@
-"""Asks a master, on a connection of its own, what it has at an offset."""
+"""Ask a master, on a separate connection, for its data at an offset."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _READ_BYTES = 1 << 18
 
 
 class ProbeResult(NamedTuple):
-    """The first frame with a body, else the first one: a heartbeat.
+    """The first frame with a body; without one, the first frame: a heartbeat.
 
     Attributes
     ----------
     size
-        Bytes of its body: it has at least those. 0: nothing but heartbeats came.
+        Bytes of the body, which the master has at least; 0 if only heartbeats came.
     """
 
     offset: int
@@ -34,27 +34,27 @@ class ProbeResult(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The master has its log at least up to here, if it has anything from `offset` on."""
+        """Offset up to which the master has its log at least, if it has any from `offset` on."""
         return self.offset + self.size
 
 
 async def probe(
     address: str, request: int, answer_s: float, *, upto: int | None = None
 ) -> ProbeResult:
-    """Ask what a master has from an offset on; 0 asks for the beginning of its last segment.
+    """Ask a master for its data from an offset on; 0 requests the start of its last segment.
 
-    It answers at once with what it has, else with its heartbeat.
+    A master that has data answers immediately, otherwise with its heartbeat.
 
     Parameters
     ----------
     upto
         Read on until the master has sent the byte at this offset, or has no more: then the size
-        is that of all that came, at most a segment. None: the first frame is enough.
+        is that of all received data, at most a segment. If None, one frame is enough.
 
     Raises
     ------
     ConnectionLostError
-        There is no answer in time.
+        The master cannot be reached, or does not answer in time.
     """
     sock = await connect(address, CONNECT_S)
     with sock:
@@ -80,7 +80,7 @@ class _Frames:
         self._body_left = 0
 
     async def answer(self) -> ProbeResult:
-        """Return the next frame with a body; a heartbeat where none comes soon after it."""
+        """Return the next frame with a body, or a heartbeat that no body follows soon."""
         try:
             first = await within(self._answer_s, self._next())
         except asyncio.TimeoutError:
@@ -89,7 +89,7 @@ class _Frames:
             ) from None
         if first.size:
             return first
-        try:  # a heartbeat that was due comes before data
+        try:  # a due heartbeat comes before data
             return await within(_BODY_AFTER_HEARTBEAT_S, self._next_with_body())
         except (asyncio.TimeoutError, ConnectionLostError, OSError):
             return first
@@ -130,12 +130,12 @@ def require_common_end(
     *,
     has_answered: bool,
 ) -> None:
-    """Raise unless the master has more than was compared with this copy.
+    """Raise unless the master has more data than was compared with this copy.
 
     Parameters
     ----------
     last
-        The beginning of the master's last segment, and what it has there at least.
+        The start of the master's last segment, and the least size of its data there.
 
     Raises
     ------
@@ -163,19 +163,19 @@ def require_common_end(
 def require_first(
     store: MessageStore, address: str, first: int, last: ProbeResult, *, has_answered: bool
 ) -> None:
-    """Raise unless the master may yet send what an empty copy begins with.
+    """Raise unless the master may still send the beginning of an empty copy.
 
     Parameters
     ----------
     first
-        The offset that was asked for; 1 stands for 0.
+        The requested offset; 1 means 0.
 
     Raises
     ------
     DivergedError
         The master's log begins later.
     HAError
-        It ends before that segment, or its segments have another size.
+        The master's log ends before that segment, or its segments have another size.
     """
     _require_size(store, address, last)
     segment = first - first % segment_size(store)

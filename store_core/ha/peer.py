@@ -1,4 +1,4 @@
-"""Sockets to a master: its address, connecting to it, and what breaks a connection."""
+"""Sockets to a master: addresses, connecting, and broken connections."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _MOST_PORT = 65_535
 
 
 class ConnectionLostError(Exception):
-    """A connection cannot be used any more, another one may be; the text names the peer."""
+    """A connection is unusable, but a new one may work; the text names the peer."""
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``; an IPv6 address stands in brackets.
+    """Return host and port of ``HOST:PORT``; an IPv6 address is in brackets.
 
     Raises
     ------
     StoreConfigError
-        It is none.
+        The text is not such an address.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -41,12 +41,12 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 async def connect(address: str, timeout_s: float) -> socket.socket:
-    """Return a connection that does not block.
+    """Return a non-blocking connection.
 
     Raises
     ------
     ConnectionLostError
-        There is none in time.
+        The peer cannot be reached, or not in time.
     """
     try:
         return await within(timeout_s, _connect(*parse_address(address)))
@@ -57,14 +57,14 @@ async def connect(address: str, timeout_s: float) -> socket.socket:
 
 
 async def within(timeout_s: float, work: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns; cancel it when the time is over.
+    """Return a coroutine's result; cancel it after the timeout.
 
-    ``asyncio.wait_for`` of older Pythons can swallow a cancellation: then nothing ends any more.
+    ``asyncio.wait_for`` of older Pythons can swallow a cancellation: then the caller never ends.
 
     Raises
     ------
     asyncio.TimeoutError
-        It was not ready in time.
+        The coroutine did not end in time.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -82,7 +82,7 @@ async def within(timeout_s: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_together(*works: Coroutine[Any, Any, object]) -> None:
-    """Run coroutines until the first of them ends or raises; then cancel the others."""
+    """Run coroutines until the first one ends or raises; then cancel the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
