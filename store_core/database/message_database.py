@@ -1,7 +1,7 @@
-"""What a broker of 5.4 and later keeps of messages in the database ``rocksdbstore``.
+"""Read timers and half messages from ``rocksdbstore``, a database of brokers since 5.4.
 
-Every such broker makes the database; ``timerRocksDBEnable`` has messages that wait for a time in
-it, ``transRocksDBEnable`` half messages that are open, and ``indexRocksDBEnable`` the index.
+Every such broker creates the database. With ``timerRocksDBEnable`` it has messages that wait for a
+time, with ``transRocksDBEnable`` open half messages, and with ``indexRocksDBEnable`` the index.
 
 Source: RocketMQ ``MessageRocksDBStorage``, ``Timeline``, ``TimerMessageRocksDBStore``,
 ``TransMessageRocksDBStore`` (release 5.5.1).
@@ -48,14 +48,14 @@ _CHECKPOINTS = frozenset({TIMELINE_KEY, TIMER_SCAN_KEY})
 
 
 class DatabaseTimers(NamedTuple):
-    """Messages that wait for a time, or waited and are not deleted yet, a row each.
+    """Messages that wait for a time, or did and are not deleted yet, one row each.
 
     Attributes
     ----------
     read_ms
-        Messages for times before this one are delivered, ms since the epoch.
+        Time before which all messages are delivered, ms since the epoch.
     times_ms
-        For which time each message waits, ms since the epoch.
+        Time for which each message waits, ms since the epoch.
     """
 
     queue_offset: int
@@ -66,7 +66,7 @@ class DatabaseTimers(NamedTuple):
 
 
 def message_database(directory: StoreDirectory) -> str:
-    """Return the path of the database if anything was written to it; empty if not."""
+    """Return the path of the database if anything was written to it; else empty."""
     path = database_path(directory, ROCKSDB_STORE_DIR)
     entries = directory.list(path) if path else []
     has_content = any(e.size > 0 and e.name.endswith(_WITH_CONTENT) for e in entries)
@@ -74,16 +74,16 @@ def message_database(directory: StoreDirectory) -> str:
 
 
 def load_database_timers(directory: StoreDirectory) -> DatabaseTimers | None:
-    """Read the timers of a store's database; None if it has had none.
+    """Read the timers of a store's database; None if it has never had any.
 
-    Memory: 200 bytes a timer.
+    Memory: 200 bytes per timer.
 
     Raises
     ------
     StoreKindError
-        There is a database, and the library to read it is missing.
+        There is a database, but the library to read it is missing.
     StoreFormatError
-        It cannot be opened, or a table is damaged.
+        The database cannot be opened, or a table is damaged.
     StoreReadError
         A file cannot be read.
     """
@@ -129,7 +129,7 @@ def timers_are_elsewhere(directory: StoreDirectory) -> str:
 
 
 def load_open_halves(directory: StoreDirectory) -> dict[int, int]:
-    """Return where the half messages start that are open, and how often each was checked.
+    """Return the starts of the open half messages in the log, with the number of checks of each.
 
     Raises
     ------

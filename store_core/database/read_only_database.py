@@ -1,6 +1,6 @@
-"""One RocksDB database of a store, as it was when it was opened; read only.
+"""Read a RocksDB database of a store, as it was when opened.
 
-The library is ``rocksdict`` (extra ``rocksdb``), loaded when a database is opened.
+The library is ``rocksdict`` (extra ``rocksdb``), imported when a database is opened.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MOST_BYTES = {_CURRENT: 4096}
 
 
 def database_path(directory: StoreDirectory, *names: str) -> str:
-    """Return the path of a directory of a store if RocksDB's files lie in it, else nothing.
+    """Return the path of a store's directory if it contains a file of RocksDB; else empty.
 
-    Each database has all of these files; a copy may have lost one.
+    Each database has all the files that are checked for; a copy may have lost one.
     """
     found = (directory.stat(directory.resolve(*names, name)) for name in _OF_A_DATABASE)
     is_database = any(entry is not None and not entry.is_dir for entry in found)
@@ -46,13 +46,13 @@ def databases_are_readable() -> bool:
 class ReadOnlyDatabase:
     """A database of a store; takes no lock, and writes nothing to the store.
 
-    What a broker has in its memory only is not there: of queues, what came since it last flushed
-    (``DefaultMessageStore`` of 5.3.3 writes them without a log of RocksDB's own).
+    Data that a broker has only in memory is missing: for queues, all since its last flush
+    (``DefaultMessageStore`` of 5.3.3 writes them without RocksDB's log).
 
     Raises
     ------
     StoreFormatError
-        The library cannot open it; the text is the library's.
+        The library cannot open the database; the text is the library's.
     StoreReadError
         A file cannot be read.
     """
@@ -62,18 +62,18 @@ class ReadOnlyDatabase:
         for attempt in range(_ATTEMPTS):
             try:
                 self._opened, self._families, self._copied_to = _open(directory, path)
-            except FileVanishedError as err:  # a broker goes on with other files meanwhile
-                if attempt == _ATTEMPTS - 1:  # or it is lost: to try again would not help
+            except FileVanishedError as err:  # a broker may have replaced its files
+                if attempt == _ATTEMPTS - 1:  # or the file is lost: another attempt would not help
                     raise StoreFormatError(err.reason, path) from err
             else:
                 return
 
     def has_family(self, family: str) -> bool:
-        """Return whether there is a column family of that name."""
+        """Return whether the database has a column family of that name."""
         return family in self._families
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """Return a value; None where there is no such key.
+        """Return the value of a key; None if there is no such key.
 
         Raises
         ------
@@ -82,20 +82,20 @@ class ReadOnlyDatabase:
         """
         try:
             value: bytes | None = self._families[family].get(key)
-        except Exception as err:  # the library knows no other
+        except Exception as err:  # the library raises no other class
             raise self._damaged(err) from err
         return value
 
     def last_key(self, family: str, prefix: bytes) -> bytes | None:
-        """Return the greatest key that begins so; None without one."""
+        """Return the greatest key with a prefix; None if there is none."""
         return self._edge(family, prefix, last=True)
 
     def first_key(self, family: str, prefix: bytes) -> bytes | None:
-        """Return the smallest key that begins so; None without one."""
+        """Return the smallest key with a prefix; None if there is none."""
         return self._edge(family, prefix, last=False)
 
     def items(self, family: str, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys that begin so, ascending, with their values; one by one, so for few of them.
+        """Yield keys with a prefix, ascending, and their values; slow, for few keys.
 
         Raises
         ------
@@ -109,10 +109,10 @@ class ReadOnlyDatabase:
             found.next()
 
     def pairs_from(self, family: str, start: bytes, most: int) -> list[tuple[bytes, bytes]]:
-        """Return up to so many keys from one on, ascending, with their values.
+        """Return up to ``most`` keys from ``start`` on, ascending, with their values.
 
-        Fast: a quarter of a µs a pair. It just ends at a damaged table; the caller knows how many
-        there should be.
+        Fast: a quarter of a µs per pair. Stops at a damaged table without an error; the caller must
+        know how many pairs there should be.
         """
         return list(islice(self._families[family].items(from_key=start), most))
 
@@ -124,7 +124,7 @@ class ReadOnlyDatabase:
     def _edge(self, family: str, prefix: bytes, *, last: bool) -> bytes | None:
         found = self._families[family].iter()
         if last:
-            found.seek_for_prev(prefix + b"\xff" * 8)  # a queue offset follows, not negative
+            found.seek_for_prev(prefix + b"\xff" * 8)  # the queue offset that follows is not negative
         else:
             found.seek(prefix)
         key: bytes | None = found.key() if self._is_valid(found) else None
@@ -135,7 +135,7 @@ class ReadOnlyDatabase:
             return True
         try:
             found.status()
-        except Exception as err:  # the library knows no other
+        except Exception as err:  # the library raises no other class
             raise self._damaged(err) from err
         return False
 
@@ -145,9 +145,9 @@ class ReadOnlyDatabase:
 
 
 def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any], str]:
-    """Return an open database, its families, and where the copy was that is gone again.
+    """Return an open database, its families, and the path of its copy, which is deleted again.
 
-    All tables are opened at once and stay open, whoever deletes them.
+    All tables are opened immediately and stay open, even if they are deleted.
     """
     from rocksdict import AccessType, Options, Rdict  # noqa: PLC0415 (an extra)
 
@@ -163,7 +163,7 @@ def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any], st
         return opened, {name: opened.get_column_family(name) for name in names}, target
     except (StoreFormatError, FileVanishedError, OSError):
         raise
-    except Exception as err:  # the library knows no other
+    except Exception as err:  # the library raises no other class
         text = str(err).replace(target, path)
         if "No such file" in text:
             raise FileVanishedError(
@@ -174,22 +174,22 @@ def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any], st
         shutil.rmtree(target, ignore_errors=True)
 
 
-# Reading a store changes nothing in it, but RocksDB and what binds it to Python put files of their
-# own beside a database that they open, also to read only. Tables (``.sst``) never change once they
-# are written, so links to them do; what changes is copied.
+# Reading a store must not change it, but RocksDB and its Python binding write files next to any
+# database that they open, even read-only. So they get a copy: tables (``.sst``) never change once
+# written, and are linked; all other files are copied.
 def copy_database(directory: StoreDirectory, path: str, target: str) -> None:
-    """Make what the library needs of a database in an empty directory.
+    """Copy or link the files of a database that the library needs into an empty directory.
 
-    A broker may write the database meanwhile. Logs are copied first: what goes from a log into a
-    table meanwhile is in both then. Tables come last: what the copied manifest names is there, or
-    was deleted since, and then the database cannot be opened; the caller tries again.
+    A broker may write the database meanwhile. Logs are copied first: data that moves from a log
+    into a table meanwhile is in both. Tables come last: one that the copied manifest names exists,
+    or was deleted since; then the database cannot be opened, and the caller tries again.
 
     Raises
     ------
     StoreReadError
         A file cannot be read.
     StoreFormatError
-        Something else than a regular file has the name of one.
+        A directory entry is not a regular file, or a file is too large.
     """
     entries = _files(directory, path)
     for entry in entries:
@@ -210,7 +210,7 @@ def copy_database(directory: StoreDirectory, path: str, target: str) -> None:
 def _files(directory: StoreDirectory, path: str) -> list[FileEntry]:
     entries = [entry for entry in directory.list(path) if not entry.is_dir]
     for entry in entries:
-        if entry.not_a_file:  # the library would wait for whoever writes to a FIFO
+        if entry.not_a_file:  # the library would wait for a writer of a FIFO
             text = f"is {entry.not_a_file}, where a file of a RocksDB database was expected"
             raise StoreFormatError(text, entry.path)
     return entries
@@ -218,12 +218,12 @@ def _files(directory: StoreDirectory, path: str) -> list[FileEntry]:
 
 def _copy(directory: StoreDirectory, entry: FileEntry, target: str) -> None:
     most = _MOST_BYTES.get(entry.name, SMALL_FILE_BYTES)
-    if entry.size > most and not entry.name.endswith((_TABLE, _LOG)):  # the library reads it whole
+    if entry.size > most and not entry.name.endswith((_TABLE, _LOG)):  # the library reads all of it
         text = f"{entry.size} bytes long; such a file of a RocksDB database has at most {most}"
         raise StoreFormatError(text, entry.path)
     with directory.open(entry.path) as source, Path(target, entry.name).open("wb") as file:
         at = 0
-        while (at := source.next_data(at)) < source.size:  # holes take no room in the copy either
+        while (at := source.next_data(at)) < source.size:  # holes take up no space in the copy
             file.seek(at)
             at += file.write(source.read_at(at, _CHUNK_BYTES))
         file.truncate(source.size)

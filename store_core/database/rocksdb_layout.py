@@ -16,7 +16,7 @@ DEFAULT_FAMILY = "default"
 OFFSET_FAMILY = "offset"
 """Column family of the ends of queues."""
 VERSION_FAMILY, VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
-"""Where a database of settings of version 1 keeps its data version."""
+"""Family and key of the data version in a settings database of version 1."""
 
 QUEUE_DATABASE_UNIT = RecordLayout(
     "queue_database_unit",
@@ -35,9 +35,10 @@ QUEUE_END = RecordLayout(
     ],
 )
 TIMER_FAMILY, TRANSACTION_FAMILY = "timer", "trans"
-"""Column families of ``rocksdbstore``: messages that wait for a time, and open half messages."""
+"""Column families of ``rocksdbstore``: messages waiting for a time, and open half messages."""
 TIMER_SCAN_KEY, TIMELINE_KEY = b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint"
-"""Keys of the timer family: the next message of the timer's topic, and delivered until when."""
+"""Keys of the timer family: queue offset of the next message in the timer's topic, and the time
+before which all messages are delivered."""
 TIMER_VALUE = RecordLayout(
     "timer_value",
     [
@@ -53,7 +54,7 @@ HALF_VALUE = RecordLayout(
     ],
 )
 DISPATCHED_TOPIC = "CHECKPOINT_TOPIC"
-"""Its entry in the offset family is the end of the log up to which all units are there."""
+"""Its entry in the offset family is the log offset up to which all units exist."""
 
 _MARK = b"\1"
 _LENGTH, _QUEUE_ID, _OFFSET = struct.Struct(">i"), struct.Struct(">i"), struct.Struct(">q")
@@ -62,7 +63,7 @@ _MAX, _KIND_BYTES = b"max", 3
 _END_KEY_BYTES = _LENGTH.size + 3 * len(_MARK) + _KIND_BYTES + _QUEUE_ID.size
 
 CONSUMER_OFFSET_TABLE, TOPIC_TABLE, GROUP_TABLE = 1, 3, 4
-"""Tables of the one database of settings of version 2."""
+"""Tables of the single settings database of version 2."""
 _TABLE = struct.Struct(">BHB")
 _TABLE_PREFIX, _DATA_RECORD = 1, 2
 _SHORT = struct.Struct(">H")
@@ -71,7 +72,7 @@ JSON_SERIALIZATION = 1
 
 
 def unit_prefix(topic: bytes, queue_id: int) -> bytes:
-    """Return what the keys of all units of a queue begin with; the queue offset (i8) follows."""
+    """Return the prefix of the keys of a queue's units; the queue offset (i8) follows it."""
     return _MARK.join((_LENGTH.pack(len(topic)), topic, _QUEUE_ID.pack(queue_id), b""))
 
 
@@ -92,7 +93,7 @@ def end_key(topic: bytes, queue_id: int) -> bytes:
 
 
 def queue_of_end_key(key: bytes) -> tuple[bytes, int] | None:
-    """Return topic and queue id of such a key; None for a key of something else."""
+    """Return topic and queue id of a key from `end_key`; None for any other key."""
     if len(key) < _END_KEY_BYTES:
         return None
     length = _LENGTH.unpack_from(key)[0]
@@ -102,12 +103,12 @@ def queue_of_end_key(key: bytes) -> tuple[bytes, int] | None:
 
 
 def table_prefix(table: int) -> bytes:
-    """Return what the keys of the records of a table of settings of version 2 begin with."""
+    """Return the prefix of the keys of a table's records in a settings database of version 2."""
     return _TABLE.pack(_TABLE_PREFIX, table, _DATA_RECORD)
 
 
 def name_of_key(key: bytes) -> bytes:
-    """Return the topic or group of a key of version 2; ValueError for another key."""
+    """Return the topic or group in a key of version 2; ValueError for any other key."""
     name, rest = _text(key[_TABLE.size :])
     if rest:
         raise ValueError(f"{len(rest)} bytes follow the name in the key {key!r}")
@@ -115,7 +116,7 @@ def name_of_key(key: bytes) -> bytes:
 
 
 def offset_key_parts(key: bytes) -> tuple[bytes, bytes, int]:
-    """Return group, topic and queue id of a key of consumer offsets of version 2."""
+    """Return group, topic and queue id in a key of consumer offsets of version 2."""
     group, rest = _text(key[_TABLE.size :])
     topic, rest = _text(rest[len(_MARK) :])
     if len(rest) != len(_MARK) + _QUEUE_ID.size:
