@@ -124,7 +124,7 @@ class ReadOnlyDatabase:
     def _edge(self, family: str, prefix: bytes, *, last: bool) -> bytes | None:
         found = self._families[family].iter()
         if last:
-            found.seek_for_prev(prefix + b"\xff" * 8)  # the queue offset that follows is not negative
+            found.seek_for_prev(prefix + b"\xff" * 8)  # a queue offset >= 0 follows
         else:
             found.seek(prefix)
         key: bytes | None = found.key() if self._is_valid(found) else None
@@ -176,7 +176,7 @@ def _open(directory: StoreDirectory, path: str) -> tuple[Any, dict[str, Any], st
 
 # Reading a store must not change it, but RocksDB and its Python binding write files next to any
 # database that they open, even read-only. So they get a copy: tables (``.sst``) never change once
-# written, and are linked; all other files are copied.
+# written, and are linked if they are local; the other files that they need are copied.
 def copy_database(directory: StoreDirectory, path: str, target: str) -> None:
     """Copy or link the files of a database that the library needs into an empty directory.
 

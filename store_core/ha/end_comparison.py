@@ -49,8 +49,8 @@ def overlap_start(store: MessageStore, overlap_bytes: int = OVERLAP_BYTES) -> in
     """Return the offset to request from the master, so that it repeats the end of this copy.
 
     It is ``overlap_bytes`` before the end of the log, but not before the last segment; with more
-    bytes than `OVERLAP_BYTES` not before the log. It is earlier if all of those bytes are zeros, as
-    after a blank record. Never 0, which has another meaning.
+    bytes than `OVERLAP_BYTES` not before the log. Within that limit it is earlier if all of those
+    bytes are zeros, as after a blank record. Never 0, which has another meaning.
     """
     end, size = store.max_phy_offset, segment_size(store)
     first = store.min_phy_offset

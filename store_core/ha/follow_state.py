@@ -14,7 +14,7 @@ LEAST_SILENCE_S = 1.2
 
 
 class ConnectionState(Enum):
-    """What a slave is doing."""
+    """Activity of a slave."""
 
     NOT_CONNECTED = "not connected"
     COMPARING = "comparing"
@@ -30,15 +30,15 @@ class ConnectionState(Enum):
 class FollowState:
     """Progress of a slave.
 
-    The protocol does not report the end of the master's log. Known is only that the master has what
-    it sent, and, if catching up takes longer, what a second connection learned about its last
-    segment. So ``master_offset`` and ``lag_bytes`` are lower bounds, except for a slave that is
-    caught up: its master had nothing more to send.
+    The protocol does not report the end of the master's log. A slave only knows that the master has
+    the data it sent and, if catching up takes longer, the part of its last segment that it reported
+    on a second connection. So ``master_offset`` and ``lag_bytes`` are lower bounds, except for a
+    slave that is caught up: its master had nothing more to send.
 
     Attributes
     ----------
     connection
-        What the slave is doing.
+        Current activity of the slave.
     max_offset, flushed_offset
         End of this copy's log, and the offset up to which it is on the disk.
     acked_offset

@@ -229,7 +229,7 @@ class WholeRecords:
             yield ReceivedPart(offset, data)
 
     def _lacking(self) -> int:
-        """Return how many bytes the stored record lacks, or lacks for its size to be known."""
+        """Return how many bytes are missing from the stored record, or from its size and magic."""
         if len(self._kept) < BLANK_RECORD_BYTES:
             return BLANK_RECORD_BYTES - len(self._kept)
         return int(RECORD_PREFIX.struct.unpack_from(self._kept)[0]) - len(self._kept)

@@ -52,7 +52,7 @@ ACKS = ("flushed", "appended", "never")
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _WIDER = 16
-_REFUSALS = 3  # a connection may break at once for another reason
+_REFUSALS = 3  # a connection may break immediately for another reason
 _POLL_S = 0.002
 _ENDED = (ConnectionState.STOPPED, ConnectionState.FAILED)
 

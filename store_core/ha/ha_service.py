@@ -275,7 +275,7 @@ class HAService(ShuttingDown):
             sock, peer = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionError):
             return
-        except OSError as err:  # too many open files: the loop would call this again at once
+        except OSError as err:  # too many open files: the loop would retry immediately
             logger.error("%s: cannot accept a slave: %s; trying again", self._address, err)  # noqa: TRY400 (the text says all)
             loop.remove_reader(listener)
             loop.call_later(_REST_AFTER_ACCEPT_ERROR_S, self._accept_again)

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 _DAMAGED = (CorruptRecordError, StoreFormatError, StoreReadError)
 _BYTES_SINCE_CHECKPOINT = 4 << 30
-"""The record that has the checkpoint's time is searched in this last part of a log. A broker writes
-its checkpoint once a minute, and few write 70 MB/s."""
+"""Size of the last part of a log in which the record of the checkpoint's time is searched for. A
+broker writes its checkpoint once a minute, and few write 70 MB/s."""
 
 
 class UnitsAfter(NamedTuple):

@@ -113,13 +113,13 @@ def own_units(queues: ConsumeQueueStore, requests: DispatchRequests) -> npt.NDAr
 def cut_phantoms(queues: ConsumeQueueStore, log: ReadableLog) -> tuple[QueueKey, ...]:
     """End queues, in memory, before units that are not of a record of theirs; return those queues.
 
-    Cutting a log without erasing leaves such units; once it has grown past the cut, RocketMQ takes
-    them for messages, and skips the units of new ones. Units that point past the log's files go
-    too: with such a unit, every record of the queue passes for dispatched. Units that point before
-    the first file are not checked.
+    Cutting a log without erasing leaves such units; once the log has grown past the cut, RocketMQ
+    takes them for messages, and skips the units of new ones. Units that point past the log's files
+    are cut, too: with such a unit, every record of the queue passes for dispatched. Units that
+    point before the first file are not checked.
 
     On the disk they stay until `put_again` and `ConsumeQueueStore.truncate_dirty` replace or erase
-    them: a recovery after a crash in between has to see what is wrong.
+    them: a recovery after a crash in between must see the damage.
     """
     found = []
     for key, queue in _suspects(queues, log):
@@ -347,7 +347,7 @@ def _consumed(directory: StoreDirectory) -> set[QueueKey]:
 
 
 def _ends_before(queue: ConsumeQueueWriter, rows: DispatchRequests) -> bool:
-    """Return whether a queue ends before its last row, by queue offset and by place in the log."""
+    """Return whether a queue ends before the last row, by queue offset and by place in the log."""
     return queue.max_physic_offset <= int(rows.commit_log_offset[-1]) and queue.max_offset <= int(
         rows.queue_offset[-1]
     )

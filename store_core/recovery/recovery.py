@@ -83,7 +83,7 @@ class LogRecovery:
         Everything before this was on the disk, by a clean stop or by the checkpoint. Bytes after it
         may be missing after a power failure; no checksum covers properties.
     kept_at
-        Directory with a copy of what was cut off; empty if no readable record was.
+        Directory with a copy of the bytes that were cut off; empty if no readable record was.
     """
 
     last_exit_ok: bool
@@ -280,7 +280,7 @@ def _force_log(segments: MappedFileQueue, start: int) -> None:
 def _keep_cut(
     parts: RecoveryParts, walked: tuple[LogWalk, Cut], root: str, clock: Callable[[], int]
 ) -> str:
-    """Copy what is to be cut off; return the directory, empty if no readable record is cut."""
+    """Copy the bytes that will be cut off; return the directory, empty without readable records."""
     walk, found = walked
     if found.data_bytes:
         logger.warning("%d bytes are cut off the log at offset %d: %s",

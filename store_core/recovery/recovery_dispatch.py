@@ -49,7 +49,7 @@ _MAX_ENTRIES = 1 << 22  # 84 MB
 
 @dataclass(frozen=True)
 class RecoveryParts:
-    """The parts of a store that recovery works on; only it uses the queues, loaded and recovered.
+    """The parts of a store that recovery works on; no other code uses the loaded queues.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class RecoveryParts:
     witness: EndWitness | None = None
 
     def recovered(self, min_offset: int, end_offset: int) -> RecoveredLog:
-        """Return what the index needs to know about the log after it was walked and cut."""
+        """Return the facts that the index needs after the log was walked and cut."""
         return RecoveredLog(
             log=self.log,
             min_offset=max(min_offset, 0),

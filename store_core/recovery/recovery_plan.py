@@ -42,7 +42,7 @@ _WALK_BYTES = 32 << 20
 
 
 class Loss(Enum):
-    """What a cut at the end of the log removes."""
+    """Data that a cut at the end of the log removes, or that is lost already."""
 
     NOTHING = "nothing readable"
     OLD_CUT = "records that an earlier cut left: none of the log"
@@ -52,7 +52,7 @@ class Loss(Enum):
 
 
 class Cut(NamedTuple):
-    """Why the log ends where it does, and what a cut there removes.
+    """The reason why the log ends, and the data that a cut there removes.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What services read from the machine: the clock, the hour, disk usage.
+"""State of the machine that services read: the clock, the hour, disk usage.
 
 Source: RocketMQ ``UtilAll.getDiskPartitionSpaceUsedPercent`` (release 5.3.3).
 """

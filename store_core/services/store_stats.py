@@ -143,7 +143,7 @@ class StoreStatsService(ServiceThread):
             }
 
     def _sort_instant_puts(self) -> None:
-        """Add instant puts to the distributions; `record_put` saves that time for each of them."""
+        """Add instant puts to the distributions, which `record_put` skips to save time."""
         self._put_times[0] += self._instant_puts
         self._latencies[0] += self._instant_puts
         self._instant_puts = 0

@@ -78,7 +78,7 @@ class PlainTransactions:
         (body,), _ = op_bodies([half.queue_offset], 1, release)
         done = putter.put_message(op_message(body, 0, self._clock(), release), is_raw=True)
         if not done.is_appended:
-            # A service finds a commit and writes its op message; a rollback it checks with the
+            # A service finds the commit and writes the op message; after a rollback it asks the
             # producer.
             logger.warning(
                 "no op message for the half message at %d: %s", half.queue_offset, done.reason

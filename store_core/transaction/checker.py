@@ -204,9 +204,9 @@ def decide(half: Message, start_ms: int, now_ms: int, config: MessageStoreConfig
 def checks_so_far(half: Message, facts: HalfFacts, config: MessageStoreConfig) -> int | None:
     """Return how often the producer was asked; None if never.
 
-    RocketMQ also counts the copies that it puts of an immune half message, and discards the message
-    as checked too often before it asked the producer. A copy that was stored while the message was
-    immune proves that its producer was not asked.
+    RocketMQ also counts the copies that it puts of an immune half message, and can discard the
+    message as checked too often without ever asking the producer. A copy that was stored while the
+    message was immune proves that its producer was not asked.
     """
     age_then_ms = half.store_timestamp - half.born_timestamp
     if facts.immunity_s is not None and age_then_ms < _immunity_ms(facts, config):
