@@ -24,8 +24,8 @@ PHRASES = {
 """Regular expression -> what to write instead."""
 _ROOMS = {
     "store_core": (
-        "", "codec", "config", "files", "filter", "index", "log", "put", "queue", "read",
-        "recovery", "schedule", "services", "snapshot", "staged_commit", "state", "timer",
+        "", "codec", "config", "database", "files", "filter", "ha", "index", "log", "put",
+        "queue", "read", "recovery", "schedule", "services", "snapshot", "staged_commit", "state", "timer",
         "tools/check", "tools/repair", "tools/salvage", "transaction",
     ),
     "rmqnet": (
