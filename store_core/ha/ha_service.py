@@ -49,7 +49,7 @@ class HAService(ShuttingDown):
 
     Appended data is sent immediately if puts wait for slaves (``SYNC_MASTER`` with
     ``inSyncReplicas`` above 1), otherwise with a rest of 5 ms after each time: many small puts then
-    share one system call, and hardly slow down threads that put.
+    share one system call, and sending hardly slows down threads that put.
 
     The protocol has no authentication: any client that can connect gets the whole log, and counts
     as a replica once it reports to have it.

@@ -107,7 +107,7 @@ class MasterConnection:
         return self._request > 0 and not self.has_received
 
     async def require_more(self) -> None:
-        """Raise unless the master may still have the requested data, of which more is missing.
+        """Raise unless the master may still have the missing part of the requested data.
 
         Requests the whole last segment if needed: a connection may have ended for another reason.
 

@@ -153,7 +153,7 @@ class TimerLog:
         Raises
         ------
         StoreWriteError
-            They cannot be forced.
+            The units cannot be forced.
         """
         while not self._files.flush():
             pass

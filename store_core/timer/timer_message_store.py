@@ -105,8 +105,8 @@ class TimerMessageStore(ServiceThread):
     def passed_over(self) -> int:
         """Number of messages that were skipped.
 
-        Skipped are messages that were deleted or delete others, that have no record, topic, queue
-        or time, and that the store never takes.
+        They were deleted or delete others, have no record, topic, queue or time, or the store never
+        takes them.
         """
         return self._putter.passed_over
 
