@@ -25,7 +25,8 @@ PHRASES = {
 _ROOMS = {
     "store_core": (
         "", "codec", "config", "database", "files", "filter", "ha", "index", "log", "put",
-        "queue", "read", "recovery", "schedule", "services", "snapshot", "staged_commit", "state", "timer",
+        "queue", "read", "recovery", "schedule", "services", "snapshot", "staged_commit",
+        "state", "timer",
         "tools/check", "tools/repair", "tools/salvage", "transaction",
     ),
     "rmqnet": (
