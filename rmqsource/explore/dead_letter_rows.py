@@ -1,4 +1,4 @@
-"""What lies in the dead-letter topics, and why it came there."""
+"""Messages of the dead-letter topics, and why they ended up there."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _COLUMNS = (
 
 
 def read_dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
-    """Yield every message of the dead-letter topics, with its body, in the order of the log.
+    """Yield every message of the dead-letter topics, with its body, in log order.
 
-    ``tries`` is how often it was consumed in vain. A broker notes no error text: why a consumer
-    failed is in the consumer's own log.
+    ``tries`` counts the failed attempts to consume it. Brokers record no error text: the reason
+    for a failure is in the consumer's own log.
     """
     limits = _retry_limits(options)
     chosen = replace(options, table="messages", topics=None, topic_pattern=f"{DLQ_PREFIX}.*")
@@ -46,7 +46,7 @@ def read_dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
         for values in zip(*columns.values()):
             row = dict(zip(columns, values))
             if row["topic"] is None:
-                continue  # a row of damage
+                continue  # a damaged place
             properties = dict(row.pop("properties"))
             group = row["topic"][len(DLQ_PREFIX) :]
             tries = row.pop("reconsume_times")
@@ -61,7 +61,7 @@ def read_dead_letters(options: SourceOptions) -> Iterator[dict[str, Any]]:
 
 
 class DeadLetters(NamedTuple):
-    """How many there are, and the newest of them, newest first."""
+    """Number of dead letters, and the newest of them, newest first."""
 
     total: int
     rows: list[dict[str, Any]]
@@ -70,7 +70,7 @@ class DeadLetters(NamedTuple):
 def newest_dead_letters(
     options: SourceOptions, groups: Collection[str] = (), limit: int = 0
 ) -> DeadLetters:
-    """Return the dead letters of some groups, or of all; at most ``limit`` rows unless it is 0."""
+    """Return the groups' dead letters (all if empty); at most ``limit`` rows unless it is 0."""
     seen = 0
 
     def chosen() -> Iterator[tuple[Any, int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Whether two reads hold the same messages, and which are on one side only."""
+"""Comparison of two reads: messages they share, and messages that only one of them has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIFF_COLUMNS = (
     *("difference", "topic", "unique_key", "queue_id", "queue_offset", "message_id", "in_store"),
     *("other_message_id", "other_store"),
 )
-"""Columns of a difference; ``other_`` ones are set where a message differs."""
+"""Columns of a difference; the ``other_`` columns are set only for ``differs``."""
 
 _CRC_MASK = 0x7FFFFFFF
 """RocketMQ clears the top bit (``UtilAll.crc32``)."""
@@ -45,7 +45,7 @@ _BATCH_ROWS = 1 << 15
 
 
 class Difference(NamedTuple):
-    """How two sides compare."""
+    """Result of a comparison."""
 
     messages_a: int
     messages_b: int
@@ -63,26 +63,26 @@ def compare_stores(
 ) -> Difference:
     """Compare the messages that two reads select.
 
-    Equal are messages of one topic with equal unique key, KEYS, tags, flag, born time and CRC of
-    the body (of compressed ones, of the body as it is inside); a message that one side has twice
-    must be there twice on the other. Of a message that has no unique key on one side the other
-    side's key does not count, but queue id and queue offset do: who sends a message on may give
-    it a key. What is left over is paired by topic and unique key as ``differs``; by queue id and
-    queue offset where there is no unique key. By position, queue id and queue offset have to be
-    equal of all messages, and what is left over is paired by them.
+    Messages are equal if topic, unique key, KEYS, tags, flag, born time and CRC of the body (the
+    decoded body of compressed messages) are equal; a message that one side has twice must be on
+    the other side twice. If one side's message has no unique key, queue id and queue offset must
+    match instead: a program that forwards messages may add keys. Remaining messages are paired as
+    ``differs`` by topic and unique key, or by queue id and queue offset if a unique key is
+    missing. By position, queue id and queue offset must match for all messages, and remaining
+    messages are paired by them.
 
-    Memory grows with the messages: about 250 bytes for each.
+    Memory grows by about 250 bytes for each message.
 
     Parameters
     ----------
     a, b
-        The stores, and what to select of them. The CRCs in the records are taken on trust unless
+        The stores and the messages to select. The CRCs in the records are trusted unless
         ``checkCRC`` is set.
 
     Raises
     ------
     ValueError
-        Another ``by``.
+        ``by`` has another value.
     """
     if by not in {BY_KEY, BY_POSITION}:
         raise ValueError(f"by={by!r}: must be {BY_KEY!r} or {BY_POSITION!r}")
@@ -98,13 +98,13 @@ def compare_stores(
 
 
 def _side(options: SourceOptions, progress: Callable[[int, int], None], damage: list[str]) -> Table:
-    """Return the messages of a side as a table, in the order of the log; note what is damaged."""
+    """Return one side's messages as a table, in log order; append its damage to ``damage``."""
     wide = replace(options, batch_rows=max(options.batch_rows, _BATCH_ROWS), body="decoded")
     types, parts = _types(), []
     for batch in read_columns(wide, _COLUMNS, progress):
-        batch = _readable(batch, damage)  # noqa: PLW2901 (without rows of damage)
+        batch = _readable(batch, damage)  # noqa: PLW2901 (without damaged rows)
         if len(batch["topic"]) == 0:
-            continue  # of damage alone: its columns have no type
+            continue  # only damage: its columns have no type
         batch["body_crc"] = _body_crc(batch.pop("sys_flag"), batch["body_crc"], batch.pop("body"))
         batch["keys"] = pc.binary_join(batch["keys"], " ")
         parts.append(pa.table({name: batch[name].cast(kind) for name, kind in types.items()}))
@@ -130,7 +130,7 @@ def _readable(batch: Columns, damage: list[str]) -> Columns:
 
 
 def _body_crc(sys_flag: Array, stored: Array, bodies: Array) -> Array:
-    """Return the CRC of each body as it is inside, so that compression makes no difference."""
+    """Return the CRC of each decoded body, so that compression makes no difference."""
     coded = np.flatnonzero(sys_flag.to_numpy(zero_copy_only=False) & _CODED)
     if len(coded) == 0:
         return stored
@@ -141,7 +141,7 @@ def _body_crc(sys_flag: Array, stored: Array, bodies: Array) -> Array:
 
 
 def _left_over(left: Table, right: Table, columns: tuple[str, ...]) -> tuple[Int64s, Int64s]:
-    """Return the rows of each side that the other has not, as often."""
+    """Return the rows of each side that have no equal row on the other, counting duplicates."""
     numbers = _numbers(pa.concat_tables([left, right]), columns)
     a, b = numbers[: left.num_rows], numbers[left.num_rows :]
     kinds = int(numbers.max()) + 1 if len(numbers) else 0
@@ -153,7 +153,7 @@ def _left_over(left: Table, right: Table, columns: tuple[str, ...]) -> tuple[Int
 
 
 def _without_keys(left: Table, right: Table, a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
-    """Take out of what is left over what is equal but for a unique key that one side lacks."""
+    """Drop remaining rows that are equal except for a unique key that one side lacks."""
     keyless_a, keyless_b = (
         pc.is_null(side["unique_key"]).to_numpy(zero_copy_only=False) for side in (left, right)
     )
@@ -167,14 +167,14 @@ def _without_keys(left: Table, right: Table, a: Int64s, b: Int64s) -> tuple[Int6
 
 
 def _divided(rows: Int64s, wanted: npt.NDArray[np.bool_] | None) -> tuple[Int64s, Int64s]:
-    """Return the rows that are wanted, and the others; all are if None."""
+    """Split rows by a mask; all are in the first part if it is None."""
     if wanted is None:
         return rows, rows[:0]
     return rows[wanted[rows]], rows[~wanted[rows]]
 
 
 def _numbers(table: Table, columns: tuple[str, ...]) -> Int64s:
-    """Return a number for each row; equal rows, and only they, have the same."""
+    """Return a number for each row; two rows have the same number only if they are equal."""
     numbers = np.zeros(table.num_rows, np.int64)
     for name in columns:
         encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
@@ -187,7 +187,7 @@ def _numbers(table: Table, columns: tuple[str, ...]) -> Int64s:
 
 
 def _occurrence(numbers: Int64s) -> Int64s:
-    """Return of each row how many equal ones come before it."""
+    """Return for each row the number of equal rows before it."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     is_first = np.ones(len(ordered), np.bool_)
@@ -199,7 +199,7 @@ def _occurrence(numbers: Int64s) -> Int64s:
 
 
 def _rows(only_a: Table, only_b: Table, by: str) -> Iterator[dict[str, Any]]:
-    """Pair what is left over, and yield a row for each difference: those of A first."""
+    """Pair the remaining messages and yield a row for each difference, those of A first."""
     waiting: dict[tuple[Any, ...], list[int]] = {}
     rows_b = only_b.to_pylist()
     for number, row in enumerate(rows_b):
@@ -219,7 +219,7 @@ def _rows(only_a: Table, only_b: Table, by: str) -> Iterator[dict[str, Any]]:
 
 
 def _pairings(row: dict[str, Any], by: str) -> Iterator[tuple[Any, ...]]:
-    """Yield what a row has to share with the other side's: its unique key, or its place."""
+    """Yield the values by which a row may be paired: its unique key, then its position."""
     if by == BY_KEY and row["unique_key"] is not None:
         yield BY_KEY, row["topic"], row["unique_key"]
     yield (BY_POSITION, row["topic"], *(row[name] for name in _POSITION))
@@ -239,7 +239,7 @@ def _partners(
             others.pop(0)
         for other in others:
             keys = row["unique_key"], rows_b[other]["unique_key"]
-            # Two unique keys tell two messages apart, wherever they are.
+            # If both have unique keys, positions do not make them one message.
             if other not in taken and (pairing[0] == by or None in keys):
                 yield other
 

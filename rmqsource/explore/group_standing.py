@@ -1,4 +1,4 @@
-"""Each consumer group in one row: how far behind, and what it could not consume."""
+"""Each consumer group in one row: its lag, and the messages that it failed to consume."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GROUP_COLUMNS = (
     *("group", "topics", "queues", "lag", "lag_ms", "expired", "beyond_end", "retry_messages"),
     *("dead_letters", "retry_max_times", "store"),
 )
-"""``topics`` and ``queues`` are those with an offset, retry topics left out; ``lag`` has them.
+"""``topics`` and ``queues`` count those with an offset except retry topics; ``lag`` includes them.
 
-``beyond_end``: by how many messages the group's offsets are beyond the ends of their queues.
+``beyond_end``: number of messages by which the group's offsets are past the ends of their queues.
 """
 
 
 def group_standing(options: SourceOptions) -> Table:
-    """Return a ``pa.Table`` with a row per group and store, the furthest behind first."""
+    """Return a ``pa.Table`` with a row per group and store, the largest lag first."""
     rows: list[dict[str, Any]] = []
     for snapshot in open_snapshots(options):
         with snapshot:
@@ -69,7 +69,7 @@ def _rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[dict[str,
 
 
 def offsets_outside(rows: Table) -> list[str]:
-    """Return a sentence for each offset beyond the end of its queue, or before its begin."""
+    """Return a sentence for each offset past the end or before the beginning of its queue."""
     outside = rows.filter(pc.or_(pc.less(rows["lag"], 0), pc.greater(rows["expired"], 0)))
     found = outside.to_pylist()
     found.sort(key=lambda row: (row["lag"], -row["expired"], row["group"], row["topic"]))

@@ -1,4 +1,4 @@
-"""What is in the log, counted in one pass over it: traffic, bytes, sizes, latency, tags, keys."""
+"""Counts of the log's messages, made in one pass: traffic, bytes, sizes, latency, tags, keys."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WIDTHS_MS = (
     *(10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000),
     *(86_400_000, 864_000_000),
 )
-"""Widths of time steps; each divides the next one, so that narrow steps can be put together."""
+"""Widths of time steps; each divides the next, so that narrow steps can be combined."""
 _CLASS_BITS = 8
 CLASSES_PER_DOUBLING = 1 << _CLASS_BITS
 """Sizes and waits are counted in classes that are at most 1/256 wide; at most 15,000 a topic."""
@@ -56,14 +56,14 @@ _MOST_BINS = 1 << 20
 
 @dataclass
 class Survey:
-    """Counts of one pass. Tables are Arrow; `rmqsource.explore` gives them as pandas.
+    """Counts of one pass. Tables are Arrow; `rmqsource.explore` converts them to pandas.
 
-    Messages of inner batches count one by one; the bytes of their record count once.
+    Messages of inner batches are counted one by one; the bytes of their record count once.
 
     Attributes
     ----------
     first_ms, last_ms
-        Oldest and newest store time; None without messages.
+        Oldest and newest store time; None if there are no messages.
     traffic
         topic, step (of ``step_ms`` since the epoch), messages, bytes.
     queues
@@ -72,17 +72,17 @@ class Survey:
         topic, size_class, messages, bytes, greatest (of the class); see `class_of`.
     latency
         topic, is_later, latency_class, messages, bytes, greatest: store time minus born time in ms,
-        below 0 where the producer's clock is ahead. Messages without one of the two are left out.
-        ``is_later``: stored again by the broker, which keeps the born time, so that the time has a
-        delay in it that was meant (see `is_later`).
+        below 0 if the producer's clock is ahead. Messages without one of the two are left out.
+        ``is_later``: stored again by the broker, which keeps the born time, so that the latency
+        includes an intended delay (see `is_later`).
     tags
-        topic, tags (null: none), messages; the most frequent ones.
+        topic, tags (null if none), messages; the most frequent ones.
     keys
         topic, key, messages; the most frequent ones.
     keys_missed, tags_missed
-        No count in ``keys`` or ``tags`` is short by more; 0: all are exact.
+        Most by which a count in ``keys`` or ``tags`` may be too low; 0 if all are exact.
     gaps, gap_bytes, damage
-        Damaged places, the bytes lost in them, and the first hundred of them.
+        Number of damaged places, bytes lost in them, and the first hundred of them.
     """
 
     stores: tuple[str, ...]
@@ -91,7 +91,7 @@ class Survey:
     first_ms: int | None = None
     last_ms: int | None = None
     step_ms: int = WIDTHS_MS[0]
-    traffic: Table = None  # None, like the tables below, until all is counted
+    traffic: Table = None  # None, like the tables below, until the pass ends
     queues: Table = None
     sizes: Table = None
     latency: Table = None
@@ -107,9 +107,9 @@ class Survey:
 def survey_log(
     options: SourceOptions, progress: Callable[[int, int], None] = no_progress
 ) -> Survey:
-    """Count what the options select, in one pass; bodies are not decoded.
+    """Count the messages that the options select, in one pass; bodies are not decoded.
 
-    Memory does not grow with the messages: of keys and tags the most frequent 20,000 are kept.
+    Memory does not grow with the messages: only the 20,000 most frequent keys and tags are kept.
     """
     stores, begin, end = _stores_and_times(options)
     counts = _Counts(_step_for(begin, end))
@@ -125,7 +125,7 @@ def survey_log(
 
 
 def _stores_and_times(options: SourceOptions) -> tuple[tuple[str, ...], int, int]:
-    """Return the stores, and about when their logs begin and end, by first records of segments."""
+    """Return the stores, and roughly when their logs begin and end (first records of segments)."""
     stores: list[str] = []
     times: list[int] = []
     for snapshot in open_snapshots(options):
@@ -148,7 +148,7 @@ def _step_for(begin_ms: int, end_ms: int) -> int:
 
 
 class _Counts:
-    """The tallies of one pass; topics are numbers in them, by their first occurrence."""
+    """The tallies of one pass, in which topics are numbered by first occurrence."""
 
     def __init__(self, step_ms: int) -> None:
         self._total = Survey(())
@@ -187,7 +187,7 @@ class _Counts:
         ways = 2 * topics + is_later(batch["sys_flag"], batch["properties_raw"])
         self._add_numbers("latency_class", ways[timed], class_of(waits), record_bytes[timed], waits)
         self._add_texts("tags", topics, batch["tags"])
-        # A word that a message has twice counts twice, as it lies in the index twice.
+        # A key that a message has twice counts twice, as the index has two entries for it.
         parents = pc.list_parent_indices(batch["keys"]).to_numpy()
         self._add_texts("key", topics[parents], pc.list_flatten(batch["keys"]))
         self._note_totals(stored, int(record_bytes.sum()))
@@ -225,7 +225,7 @@ class _Counts:
         self._by_text[name].add(pa.table({"topic": topic, name: values, "messages": messages}))
 
     def _record_bytes(self, places: Array, sizes: Int64s) -> Int64s:
-        """Return the bytes of each record at its first message."""
+        """Return each record's size at its first message, 0 at further messages of a batch."""
         offsets = places.to_numpy(zero_copy_only=False)
         before = np.concatenate([[self._last_record], offsets[:-1]])
         self._last_record = int(offsets[-1])
@@ -261,7 +261,7 @@ class _Counts:
         return total
 
     def _latency(self) -> Table:
-        """Return the table of waits; a topic's number there is twice its own, plus 1 if later."""
+        """Return the latency table; its tally numbers topics by ``2 * number + is_later``."""
         tally = self._by_number["latency_class"]
         ways = tally.table()
         if ways is None:
@@ -273,7 +273,7 @@ class _Counts:
         return found.add_column(1, "is_later", is_later)
 
     def _named(self, tally: Tally, name: str, kind: DataType) -> Table:
-        """Return a tally's table with the names of topics."""
+        """Return a tally's table with names of topics instead of numbers."""
         found = tally.table()
         if found is None:
             sums = ["messages"] if name in _TEXTS else ["messages", "bytes"]
@@ -288,42 +288,42 @@ class _Counts:
 
 
 def _greatest(name: str) -> tuple[str, ...]:
-    """Return what a tally keeps beside its sums."""
+    """Return the columns whose maximum a tally keeps besides its sums."""
     return ("greatest",) if name.endswith("_class") else ()
 
 
 def is_later(sys_flag: Array, properties: Array) -> npt.NDArray[np.bool_]:
     """Return which records a broker wrote for messages that it had stored before.
 
-    One of a committed transaction says so in its flag; one that waited (a delay level, the timer
-    wheel, a retry) keeps the property with its real topic, as the record that waits has it too.
+    The flag marks those of committed transactions. Those that waited (delay level, timer wheel,
+    retry) keep the property with their real topic, and so does the waiting record itself.
     """
     flags = sys_flag.to_numpy(zero_copy_only=False)
     found: npt.NDArray[np.bool_] = flags & TRANSACTION_MASK == TRANSACTION_COMMIT_TYPE
     data = properties.buffers()[-1]
-    # In most batches no message has waited: bytes tell it five times as fast as a look at each row.
+    # In most batches no message has waited: searching all bytes is five times as fast as each row.
     if data is not None and _REAL_TOPIC.encode() in data.to_pybytes():
         rows = np.flatnonzero(pc.match_substring(properties, _REAL_TOPIC))
-        # The name may also be the end of another one.
+        # The property's name may also be the end of another name.
         exact = pc.match_substring_regex(properties.take(pa.array(rows)), _HAS_REAL_TOPIC)
         found[rows] |= exact.to_numpy(zero_copy_only=False)
     return found
 
 
 def _milliseconds(timestamps: Array) -> Int64s:
-    """Return times in ms; 0 where null."""
+    """Return times in ms; 0 for null."""
     micros: Int64s = timestamps.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return micros // 1000
 
 
 def class_of(values: Int64s) -> Int64s:
-    """Return the class of each number; those of negative ones mirror those of positive ones.
+    """Return the class of each number; classes of negative numbers mirror the positive ones.
 
-    Numbers below 512 are classes of their own. Above, each doubling has 256 of equal width, as in
-    Gil Tene's HDR histogram: 512 and 513 share one, 1024 to 1027 the next but 255.
+    Each number below 512 is its own class. Above, each doubling has 256 classes of equal width, as
+    in Gil Tene's HDR histogram: 512 and 513 are class 512, 1024 to 1027 are class 768.
     """
     sizes = np.abs(values)
-    # frexp gives the exponent of the next power of two: 512 = 0.5 * 2**10.
+    # The exponent from frexp is that of the next power of two: 512 = 0.5 * 2**10.
     shifts = np.maximum(np.frexp(sizes.astype(np.float64))[1] - (_CLASS_BITS + 1), 0)
     classes = (shifts.astype(np.int64) << _CLASS_BITS) + (sizes >> shifts)
     found: Int64s = np.where(values < 0, -classes, classes)
@@ -343,10 +343,10 @@ def class_bounds(number: int) -> tuple[int, int]:
 
 
 def quantile(greatest: Int64s, counts: Int64s, percent: int) -> int:
-    """Return a number that so many percent of all are at most.
+    """Return a percentile: the greatest number of the class in which it falls.
 
-    The greatest one of the class in which that share is reached: one that occurs, at most
-    0.4 % above the true one, and never above the greatest of all.
+    The result is a number that occurs, at most 0.4 % above the exact percentile, and never above
+    the greatest of all.
 
     Parameters
     ----------
@@ -367,13 +367,14 @@ def quantile(greatest: Int64s, counts: Int64s, percent: int) -> int:
 
 
 class Tally:
-    """Adds up numbers by one or several keys.
+    """Sums of numbers, grouped by one or several keys.
 
     Parameters
     ----------
     limit
-        Most groups to keep; None: all. Beyond it the groups with the smallest first sum are let
-        go, and ``missed`` grows: no kept sum is short by more, and no group left out is larger.
+        Most groups to keep; all if None. Beyond it the groups with the smallest first sum are
+        dropped, and ``missed`` grows: no remaining sum is too low by more, and no dropped group is
+        larger.
     """
 
     def __init__(
@@ -393,14 +394,14 @@ class Tally:
         self.missed = 0
 
     def add(self, part: Table) -> None:
-        """Add rows of a ``pa.Table`` that has the columns; groups may occur more than once."""
+        """Add the rows of a ``pa.Table`` with these columns; groups may occur more than once."""
         self._parts.append(part)
         self._rows += part.num_rows
         if self._rows > _MERGE_ROWS and len(self._parts) > 1:
             self._merge()
 
     def table(self) -> Table | None:
-        """Return the groups, largest first sum first; None before anything was added."""
+        """Return the groups, largest first sum first; None if nothing has been added."""
         if not self._parts:
             return None
         self._merge()
@@ -425,11 +426,11 @@ class Tally:
 def counted_pairs(
     first: Int64s, second: Int64s, weights: Int64s, values: Int64s | None = None
 ) -> tuple[Int64s, ...]:
-    """Return the distinct pairs of two columns, how often each occurs, and its weights' sum.
+    """Return the distinct pairs of two columns, the count of each, and the sum of its weights.
 
-    With ``values`` also the greatest of them for each pair. ``first`` counts from 0. Counts into
-    bins where the pairs lie densely, which is ten times as fast as grouping them; sums of weights
-    are exact up to 2**53.
+    With ``values``, also the greatest value of each pair. ``first`` counts from 0. Dense pairs are
+    counted in bins, which is ten times as fast as grouping them; sums of weights are exact up to
+    2**53.
     """
     low = int(second.min())
     span = int(second.max()) - low + 1

@@ -1,4 +1,4 @@
-"""The life of messages over one or many stores: every copy that a broker made, in order of time."""
+"""The life of messages in one or several stores: every copy a broker made, in order of time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     HalfKey = tuple[str, str, int]
 
 MAX_LOOKED_UP_TOPICS = 1000
-"""With more topics than this, and none given, the log is scanned: look-ups would take longer."""
+"""With more topics than this, and none selected, a scan of the log is faster than look-ups."""
 _SERVICE_TOPICS = (SCHEDULE_TOPIC, *HALF_TOPICS, DISCARD_TOPIC, TIMER_TOPIC)
 _COLUMNS = (
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "message_id", "unique_key"),
@@ -72,9 +72,9 @@ def trace_messages(
 ) -> list[Life]:
     """Return the lives of all messages that have one of the keys and one of the ids, oldest first.
 
-    Of keys or ids either may be left out.
+    Either the keys or the ids may be left out.
 
-    Messages with the same UNIQ_KEY but other KEYS or bodies are different lives: RocketMQ 5.3
+    Messages with the same UNIQ_KEY but different KEYS or bodies are different lives: RocketMQ 5.3
     gives one UNIQ_KEY to all messages of a batch.
     """
     if options.where:
@@ -122,14 +122,14 @@ def _of_all_stores(options: SourceOptions, field: str, values: tuple[str, ...]) 
 
 
 def _topics(snapshot: StoreSnapshot, options: SourceOptions) -> tuple[str, ...] | None:
-    """Return the topics in which a message may lie; None: all, also deleted ones."""
+    """Return the topics that may contain a message; None for all, including deleted ones."""
     if options.access == COMMIT_LOG or snapshot.kind.queue_database:
         return None
     known = {topic for topic, _ in (*snapshot.queue_paths, *snapshot.batch_queue_paths)}
     try:
         known |= set(snapshot.topic_configs or {})
     except StoreError:
-        return None  # what topics there are is not known
+        return None  # the topics are not known
     if options.topics is None:
         return tuple(sorted(known)) if len(known) <= MAX_LOOKED_UP_TOPICS else None
     moved = {topic for topic in known if topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
@@ -152,7 +152,7 @@ def _milliseconds(at: datetime) -> int:
 
 
 def _distinct(records: Iterable[Record]) -> list[Record]:
-    """Return each record once: replicas hold the same, and it may have been found twice."""
+    """Return each record once: replicas have the same records, and searches may overlap."""
     kept: dict[tuple[Any, ...], Record] = {}
     for record in records:
         place = (record["message_id"], record["queue_offset"], record["store_timestamp"])
@@ -217,7 +217,7 @@ def _ended_by(op: Record) -> Iterator[HalfKey]:
 
 
 def _half_key(record: Record) -> HalfKey:
-    """Return by what op messages name a half message."""
+    """Return the key by which op messages refer to a half message."""
     field = "queue_offset" if record["topic"] == HALF_TOPIC else "commit_log_offset"
     return record["stores"][0], record["topic"], record[field]
 
@@ -294,21 +294,21 @@ def _due_ms(snapshot: StoreSnapshot, record: Record) -> int | None:
 
 
 class Standing(NamedTuple):
-    """Groups that read a queue: those after a record's offset, those before it."""
+    """Groups that read a queue: those past a record's offset, and those not past it."""
 
     passed_by: tuple[str, ...]
     ahead_of: tuple[str, ...]
 
 
 class ConsumerGroups:
-    """Offsets that the brokers of some stores noted; each store's file is read once."""
+    """Consumer offsets that brokers saved in their stores; each store's file is read once."""
 
     def __init__(self, on_damage: OnDamage) -> None:
         self._on_damage = on_damage
         self._by_store: dict[str, dict[tuple[str, int], list[tuple[str, int]]]] = {}
 
     def standing(self, store: str, topic: str, queue_id: int, queue_offset: int) -> Standing:
-        """Return who passed a queue offset and who has not reached it."""
+        """Return the groups that have passed a queue offset, and those that have not."""
         if topic in _INTERNAL:
             return Standing((), ())
         commits = self._of_store(store).get((topic, queue_id), ())

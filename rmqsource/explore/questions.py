@@ -1,4 +1,4 @@
-"""Questions to a store, answered as pandas data frames: who sends, how much, how late, how far.
+"""Questions about a store, answered as pandas data frames: traffic, sizes, latency, lag.
 
 Each function takes a store root (or a list of them) with options of the source, or the `Survey`
 of one pass over the log. Needs the extra ``notebook``.
@@ -68,19 +68,19 @@ def survey(
     options: OptionMapping = None,
     progress: Callable[[int, int], None] = no_progress,
 ) -> Survey:
-    """Count the messages of some stores in one pass over their logs; bodies are not decoded."""
+    """Count the messages of stores in one pass over their logs; bodies are not decoded."""
     return _survey(options_for(path, options), progress)
 
 
 def traffic(counts: Survey, most_steps: int = 120) -> Any:
-    """Return time, topic, messages and bytes, in even steps of time that start in UTC.
+    """Return time, topic, messages and bytes, in equal time steps aligned to UTC.
 
-    ``attrs["step_ms"]`` is the width of a step: the least that gives no more than ``most_steps``
-    of a clock's usual widths.
+    ``attrs["step_ms"]`` is the width of a step: the smallest usual one (1 s, 5 min, 1 h) of which
+    ``most_steps`` are longer than the log, else a multiple of ``counts.step_ms``.
     """
     frame = counts.traffic.to_pandas()
     step_ms = _step_ms(counts, most_steps)
-    # A damaged store time counts at the end of the years that pandas knows (1677 to 2262).
+    # A damaged store time counts at the limit of the years that pandas supports (1677 to 2262).
     first, last = -_MOST_MS // step_ms + 1, _MOST_MS // step_ms - 2
     start = (frame["step"] * counts.step_ms // step_ms).clip(first, last) * step_ms
     frame["time"] = notebook_package("pandas").to_datetime(start, unit="ms", utc=True)
@@ -100,7 +100,7 @@ def _step_ms(counts: Survey, most_steps: int) -> int:
 def sizes(counts: Survey) -> Any:
     """Return topic, low, high (bytes of whole records, high exclusive), messages, bytes, greatest.
 
-    ``greatest`` is the largest record of the class; `log_survey.quantile` goes by it.
+    ``greatest`` is the largest record of the class; `log_survey.quantile` uses it.
     """
     return _with_bounds(counts.sizes.to_pandas(), "size_class")
 
@@ -109,9 +109,9 @@ def latency(counts: Survey) -> Any:
     """Return topic, kind, is_direct, low, high, messages, greatest.
 
     ``low`` and ``high`` are ms from born to stored, high exclusive; ``greatest`` is the longest of
-    the class. Below 0 the producer's clock is ahead of the broker's. ``is_direct``: sent to a
-    topic of an application and stored there at once. What a broker stored again, after a delay, a
-    retry or a commit, keeps its born time, and its wait was meant.
+    the class. Below 0 the producer's clock is ahead of the broker's. ``is_direct``: sent to an
+    application's topic and stored there immediately. Messages that a broker stored again, after a
+    delay, a retry or a commit, keep their born time, so that their latency includes that wait.
     """
     frame = _with_bounds(counts.latency.to_pandas(), "latency_class")
     return _with_direct(_with_kind(frame.drop(columns="bytes")))
@@ -138,10 +138,10 @@ def _with_bounds(frame: Any, column: str) -> Any:
 def latency_summary(counts: Survey) -> Any:
     """Return topic, kind, is_direct, messages, p50_ms, p95_ms, p99_ms, max_ms and clock_ahead.
 
-    Direct messages of a topic and those stored again have a row each; see `latency`. ``p95_ms`` is
-    what 95 % of the messages take at most: a value that occurs, exact below half a second, else at
-    most 0.4 % too long, and never above ``max_ms``. ``clock_ahead`` counts messages that were born
-    after they were stored.
+    A topic has one row for direct messages and one for those stored again; see `latency`.
+    ``p95_ms`` is the 95th percentile: a value that occurs, exact below half a second, else at most
+    0.4 % too long, and never above ``max_ms``. ``clock_ahead`` counts messages whose born time is
+    after their store time.
     """
     frame = counts.latency.to_pandas()
     frame = _with_direct(_with_kind(frame))
@@ -163,8 +163,8 @@ def latency_summary(counts: Survey) -> Any:
 def queue_skew(counts: Survey) -> Any:
     """Return topic, kind, queue_id, messages, bytes, share (of the topic), times_even.
 
-    ``times_even`` is the share over that of an even spread: 1 is even, 2 twice as many. Queues
-    without a message are not counted in.
+    ``times_even`` is the queue's share divided by an even share: 2 means twice as many messages.
+    Queues without messages are not counted.
     """
     frame = counts.queues.to_pandas()
     by_topic = frame.groupby("topic")["messages"]
@@ -174,15 +174,15 @@ def queue_skew(counts: Survey) -> Any:
 
 
 def tags(counts: Survey) -> Any:
-    """Return topic, kind, tags (null: none), messages, the most frequent first."""
+    """Return topic, kind, tags (null if none), messages, the most frequent first."""
     return _with_kind(counts.tags.to_pandas())
 
 
 def top_keys(counts: Survey, count: int = 20) -> Any:
     """Return topic, key, messages of the most frequent keys in topics of applications.
 
-    In the broker's own topics (retries, delays, half messages, dead letters) are copies, which
-    would count a key again. ``attrs["missed"]``: no count is short by more.
+    The broker's own topics (retries, delays, half messages, dead letters) contain copies, which
+    would count a key again. ``attrs["missed"]`` is the most by which a count may be too low.
     """
     names = counts.keys["topic"].unique().to_pylist()
     normal = pa.array([name for name in names if topic_kind(name) == NORMAL], pa.string())
@@ -198,15 +198,15 @@ def topics(path: PathOrPaths, options: OptionMapping = None) -> Any:
 
 
 def topics_of(options: SourceOptions) -> Any:
-    """Return the same as `topics`, for checked options."""
+    """Return the frame of `topics` for parsed options."""
     rows = list(topic_growth(options))
     return notebook_package("pandas").DataFrame(rows, columns=list(GROWTH_COLUMNS))
 
 
 def topics_in_log(counts: Survey) -> Any:
-    """Return what `topics` returns, of a survey alone: for stores whose queues cannot be read.
+    """Return the frame of `topics` from a survey alone, for stores whose queues cannot be read.
 
-    ``queues`` have a message in the log; growth, retention and times are missing.
+    ``queues`` counts those with messages in the log; growth, retention and times are missing.
     """
     by_topic = counts.queues.to_pandas().groupby("topic", as_index=False)
     frame = by_topic.agg(
@@ -222,12 +222,12 @@ def topics_in_log(counts: Survey) -> Any:
 
 
 def consumer_lag(path: PathOrPaths, options: OptionMapping = None) -> Any:
-    """Return table ``consumer_offsets``, the groups that are furthest behind first."""
+    """Return table ``consumer_offsets``, the groups with the largest lag first."""
     return consumer_lag_of(options_for(path, options, table="consumer_offsets"))
 
 
 def consumer_lag_of(options: SourceOptions) -> Any:
-    """Return the same as `consumer_lag`, for checked options."""
+    """Return the frame of `consumer_lag` for parsed options."""
     frame = _table("consumer_offsets", options)
     by_group = frame["lag"].clip(lower=0).groupby(frame["group"]).transform("sum")
     order = frame.assign(_group=-by_group, _lag=-frame["lag"])
@@ -246,7 +246,7 @@ def transactions(path: PathOrPaths, options: OptionMapping = None) -> Any:
 
 
 def dead_letters(path: PathOrPaths, options: OptionMapping = None) -> Any:
-    """Return the messages of the dead-letter topics, and why they came there."""
+    """Return the messages of the dead-letter topics, and why they ended up there."""
     rows = list(_dead_letters(options_for(path, options)))
     return notebook_package("pandas").DataFrame(rows, columns=list(DEAD_LETTER_COLUMNS))
 
@@ -258,10 +258,10 @@ def trace(
     message_id: str | None = None,
     options: OptionMapping = None,
 ) -> Any:
-    """Return the events of the messages that have a key, an id, or both, a row for each.
+    """Return the events of the messages with a key, an id, or both, a row for each event.
 
     Columns: life (a number), unique_key, sent_to, state, then those of ``TraceEvent``, with ``at``
-    as a time and ``wait_ms`` since the event before. Option ``topic`` narrows the search.
+    as a time and ``wait_ms`` since the previous event. Option ``topic`` narrows the search.
     """
     pandas = notebook_package("pandas")
     lives = _trace(
@@ -288,7 +288,7 @@ def trace(
 
 
 def lookup_and_scan(path: PathOrPaths, topic: str, key: str, options: OptionMapping = None) -> Any:
-    """Find the messages of a key through the index and by a scan; return a row for each way.
+    """Find a key's messages through the index and by a scan; return a row for each way.
 
     Columns: way, access_path, messages, seconds, bytes_to_read, plan (its text).
     """
@@ -315,7 +315,7 @@ def lookup_and_scan(path: PathOrPaths, topic: str, key: str, options: OptionMapp
 
 
 def _table(name: str, options: SourceOptions) -> Any:
-    """Return a whole table of metadata."""
+    """Return a whole metadata table."""
     rows: list[dict[str, Any]] = []
     for snapshot in open_snapshots(options):
         with snapshot:
@@ -324,6 +324,6 @@ def _table(name: str, options: SourceOptions) -> Any:
                 rows += [dict(zip(batch, values)) for values in zip(*columns)]
     declared = TABLES[name].columns
     frame = notebook_package("pandas").DataFrame(rows, columns=[c.name for c in declared])
-    # Whole numbers with a gap would become floats.
+    # Integers with nulls would become floats.
     gaps = [c.name for c in declared if c.nullable and c.type in {"int", "bigint"}]
     return frame.astype(dict.fromkeys(gaps, "Int64"))

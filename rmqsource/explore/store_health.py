@@ -1,4 +1,4 @@
-"""How a store itself stands: whose it is, how it was stopped, how full its disk is."""
+"""Health of a store: its broker, how it was stopped, how full its disk is."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _NO_TRACE = (
 
 @dataclass(frozen=True)
 class StoreHealth:
-    """What a person asks of a store before anything else.
+    """The first facts to know about a store.
 
     Attributes
     ----------
     problem
-        Why it is unknown; else empty.
+        Why ``state`` is unknown; else empty.
     first_ms, last_ms
-        Store times of the first and of the last record; None where there is none.
+        Store times of the first and the last record; None if there is none.
     disk
-        The disk that its log lies on now; None where that is not known, as of remote stores.
+        The disk of the log's last file; None if unknown, as for remote stores.
     """
 
     store: str
@@ -61,7 +61,7 @@ class StoreHealth:
 
 
 def store_health(options: SourceOptions) -> list[StoreHealth]:
-    """Return how each store stands that the options name."""
+    """Return the health of each store that the options name."""
     found = []
     for snapshot in open_snapshots(options):
         with snapshot:
@@ -73,7 +73,7 @@ def _health(snapshot: StoreSnapshot, options: SourceOptions) -> StoreHealth:
     problem = lost_log(snapshot) or no_log(snapshot)
     broker: str | None = None
     cluster: str | None = None
-    with suppress(StoreError):  # a damaged topics.json is told of by whoever reads topics
+    with suppress(StoreError):  # a damaged topics.json is reported where topics are read
         broker, cluster = broker_names(snapshot, options)
     begin = max(snapshot.min_phy_offset, 0)
     config = snapshot.config
@@ -104,11 +104,11 @@ def _disk(snapshot: StoreSnapshot) -> DiskSpace | None:
 
 
 def broker_names(snapshot: StoreSnapshot, options: SourceOptions) -> tuple[str | None, str | None]:
-    """Return the names of broker and cluster: of the configuration, or of topics named so."""
+    """Return the names of broker and cluster: as configured, or as topics are named after them."""
     given = load_broker_config(options.config) if options.config else {}
     topics = snapshot.topic_configs or {}
     replies = [t[: -len(_REPLY)] for t in topics if t.endswith(_REPLY)]
-    # A broker makes topics of its own and its cluster's name, from which others inherit.
+    # A broker creates topics named after itself and its cluster, from which others inherit.
     own = [
         topic
         for topic, config in topics.items()
@@ -121,9 +121,9 @@ def broker_names(snapshot: StoreSnapshot, options: SourceOptions) -> tuple[str |
 
 
 def lost_log(snapshot: StoreSnapshot) -> str:
-    """Return what to say of a store that has held messages, and whose log has no file; or "".
+    """Return the problem of a store that had messages but has no log file, or "".
 
-    A disk that is not mounted looks so.
+    A disk that is not mounted looks like this.
     """
     checkpoint = snapshot.checkpoint
     stored_ms = (checkpoint.physic_msg_timestamp if checkpoint is not None else None) or 0
@@ -142,7 +142,7 @@ def _log_places(snapshot: StoreSnapshot) -> str:
 
 
 def no_log(snapshot: StoreSnapshot) -> str:
-    """Return what to say of a log that no broker made, or that begins with no record; or ""."""
+    """Return the problem of a log that no broker made or that begins with no record, or ""."""
     if not len(snapshot.log.segments):
         directory = snapshot.directory
         made = [directory.stat(directory.resolve(name)) for name in _MADE_BY_A_BROKER]

@@ -1,4 +1,4 @@
-"""Who fills the disk: bytes, rates, retention and growth of each topic, from the queues alone."""
+"""Topics that fill the disk: bytes, rates, retention and growth of each, from the queues alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAY_MS = 86_400_000
 
 
 class _Window(NamedTuple):
-    """What the log holds: its times, and the place of the record in the middle of them."""
+    """First and last time in the log, and the log offset halfway in time; 0 if unknown."""
 
     begin_ms: int
     end_ms: int
@@ -39,12 +39,12 @@ class _Window(NamedTuple):
 def topic_growth(options: SourceOptions) -> Iterator[dict[str, Any]]:
     """Yield a row per topic and store, the largest first; only queues are read.
 
-    - ``bytes_share``: of the bytes of all selected topics of the store, 0 to 1.
+    - ``bytes_share``: share of the bytes of all selected topics of the store, 0 to 1.
     - ``messages_per_second``, ``bytes_per_day``: over the time between the store's first and
-      last message; null where that is none.
-    - ``growth``: bytes of the newer half of that time over bytes of the older half, minus 1; null
-      where the older half has none.
-    - ``retention_seconds``: from the topic's oldest message to the store's newest.
+      last message; null if that is 0.
+    - ``growth``: bytes in the newer half of that time divided by those in the older half, minus 1;
+      null if the older half has none.
+    - ``retention_seconds``: from the topic's oldest message to the newest of all selected topics.
     """
     for snapshot in open_snapshots(options):
         with snapshot:
@@ -89,7 +89,7 @@ def _window(snapshot: StoreSnapshot) -> _Window:
 def _halves(
     snapshot: StoreSnapshot, options: SourceOptions, middle: int
 ) -> dict[str, tuple[int, int]]:
-    """Return the bytes before and after a place of the log, by topic."""
+    """Return the bytes before and after a log offset, by topic."""
     found: dict[str, tuple[int, int]] = {}
     for key in selected_queues(snapshot, options):
         with skip_damaged(str(key), options):

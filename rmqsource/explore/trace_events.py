@@ -1,4 +1,4 @@
-"""What a record says of a message's life: sent, half, committed, delayed, retried, dead-lettered.
+"""Events of a message's life, from its records: sent, half, committed, delayed, retried, and more.
 
 A broker moves a message by storing it again under another topic; the copies share UNIQ_KEY, KEYS
 and body. Source: ``HookUtils``, ``ScheduleMessageService``, ``TransactionalMessageBridge``,
@@ -52,9 +52,9 @@ class TraceEvent:
     Attributes
     ----------
     at_ms
-        Store time; of ``sent`` the producer's clock. ms since the epoch.
+        Store time, or the producer's born time for ``sent``; ms since the epoch.
     wait_ms
-        Since the event before; below 0 where clocks differ. None for the first.
+        Time since the previous event; below 0 if clocks differ. None for the first.
     """
 
     at_ms: int
@@ -73,18 +73,18 @@ class TraceEvent:
 
 @dataclass(frozen=True)
 class Life:
-    """All that is left of one message, in order of time."""
+    """Everything the stores still contain of one message, in order of time."""
 
     unique_key: str | None
     keys: tuple[str, ...]
     tags: str | None
     topic: str
-    """Where its producer sent it."""
+    """The topic to which its producer sent it."""
     events: tuple[TraceEvent, ...]
 
     @property
     def state(self) -> str:
-        """What became of it: readable, delayed, undecided, rolled_back, given_up, dead_lettered."""
+        """The outcome: readable, delayed, undecided, rolled_back, given_up, dead_lettered."""
         kinds = {event.event for event in self.events}
         for kind in (ROLLED_BACK, GIVEN_UP, DEAD_LETTERED):
             if kind in kinds:
@@ -95,17 +95,17 @@ class Life:
         return "undecided" if last in _UNDECIDED else "readable"
 
     def has_id(self, text: str) -> bool:
-        """Return whether it is this message's UNIQ_KEY, or the message id of one of its records."""
+        """Return whether ``text`` is the message's UNIQ_KEY or the id of one of its records."""
         return text == self.unique_key or text.upper() in {e.message_id for e in self.events}
 
     @property
     def took_ms(self) -> int:
-        """From the first to the last event."""
+        """Time from the first to the last event."""
         return self.events[-1].at_ms - self.events[0].at_ms
 
 
 def event_of(record: Mapping[str, Any], due_ms: int | None) -> tuple[str, str]:
-    """Return the event that a record stands for, and its detail."""
+    """Return the event that a record represents, and its detail."""
     properties = record["properties"]
     topic = record["topic"]
     target = f"{properties.get(REAL_TOPIC, '?')}/{properties.get(REAL_QUEUE_ID, '?')}"
@@ -159,7 +159,7 @@ def _dead(record: Mapping[str, Any], properties: Mapping[str, str]) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """Return an instant as text, UTC, with ms; the number where no calendar holds it."""
+    """Return an instant as text, UTC, with ms; the number itself if no date can represent it."""
     try:
         at = _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -168,6 +168,6 @@ def moment(milliseconds: int) -> str:
 
 
 def with_waits(events: Sequence[TraceEvent]) -> tuple[TraceEvent, ...]:
-    """Return the events with the time since the one before each."""
+    """Return the events, each with the time since the previous one."""
     waits = [None, *(b.at_ms - a.at_ms for a, b in zip(events, events[1:]))]
     return tuple(replace(event, wait_ms=wait) for event, wait in zip(events, waits))
