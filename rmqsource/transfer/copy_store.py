@@ -1,4 +1,4 @@
-"""Messages of a store appended to another one, by Spark: wholly or not at all."""
+"""Copies of a store's messages, appended to another store by Spark, all or none."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ COPIED_COLUMNS = {
     "born_host": "string",
     "reconsume_times": "int",
 }
-"""Column -> type: all of a message that does not come from the place where it is stored."""
+"""Column -> type: the parts of a message that do not depend on its place in the log."""
 _NORMAL = "normal"
 _SYSTEM_TOPICS = "systemTopics"
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy did.
+    """Result of a copy.
 
     Attributes
     ----------
     commit
-        What was appended, and where; None: nothing.
+        The commit that appended messages; None if nothing was appended.
     """
 
     commit: Commit | None
@@ -61,8 +61,8 @@ def copy_store(
 ) -> Copied:
     """Append messages to a store; topics, queues, properties and bodies stay as they are.
 
-    Messages of topics that a broker uses itself are left out unless ``systemTopics`` is true: it
-    would deliver or check them again.
+    Messages of a broker's own topics are left out unless ``systemTopics`` is true: a broker on the
+    target would deliver or check them again.
     """
     columns, chosen, gaps = dict(COPIED_COLUMNS), dict(options), Observation()
     can_pass = parse_options(chosen).mode != "FAILFAST"
@@ -86,7 +86,7 @@ def append_messages(
     target: str,
     sink_options: Mapping[str, str],
 ) -> Copied:
-    """Append messages to a store, but those of a broker's own topics."""
+    """Append messages to a store; a broker's own topics only if ``systemTopics`` is true."""
     before = commits_begun(target)
     skipped = None
     if sink_options.get(_SYSTEM_TOPICS, "false").lower() != "true":
@@ -101,9 +101,9 @@ def append_messages(
 
 
 def commits_begun(target: str) -> list[Commit]:
-    """Return the newest commit of a store, and those that are in its log and not yet noted.
+    """Return a store's last recorded commit, and those in its log that are not yet recorded.
 
-    A write that succeeded is committed, also where the disk let it note nothing of it.
+    A write that succeeded is committed even if the disk did not let it record the commit.
     """
     root = StoreDirectory(target).resolve()
     last = Ledger(root).last_commit()
@@ -111,7 +111,7 @@ def commits_begun(target: str) -> list[Commit]:
 
 
 def _system_topics(options: Mapping[str, str]) -> list[str]:
-    """Return the topics of the stores that are not the users' own."""
+    """Return the topics of the stores that are not applications' topics."""
     found = set()
     for snapshot in open_snapshots(parse_options(dict(options))):
         with snapshot:

@@ -1,4 +1,4 @@
-"""Messages of a store as Parquet, JSON or CSV files, written by Spark: wholly or not at all."""
+"""Export of a store's messages to Parquet, JSON or CSV files, written by Spark, all or none."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ _BINARY = ("body", "properties_raw")
 _NESTED = ("keys", "properties")
 _FAILFAST = "FAILFAST"
 _MOST_BYTES = 255 - len("topic=") - 3
-"""What file systems allow for a name, less what renaming may add."""
+"""Bytes that file systems allow in a name, less those that renaming may add."""
 _KEPT_IN_PATHS = "[^\\x00-\\x1f\\x7f\"#%'*/:=?\\\\{\\[\\]^]"
 _ESCAPED = re.compile("%01([01])")
 _NULL, _COPYING = "__HIVE_DEFAULT_PARTITION__", "._COPYING_"
 _CODEC = "snappy"
-_UNFINISHED = "_unfinished-"  # readers pass over names that begin so
+_UNFINISHED = "_unfinished-"  # readers skip names with this prefix
 _GROUP_ROWS = 1 << 17
 _GROUP_BYTES = 64 << 20
-"""A row group ends at whichever comes first; a task holds one in memory."""
+"""A row group ends at the first of these limits; a task keeps one group in memory."""
 
 
 def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Return the messages that the options select, without rows of damage.
+    """Return the messages that the options select, without damaged rows.
 
-    Beside all columns of table ``messages`` there are the exact bytes of the properties, which a
-    map does not keep.
+    Besides the columns of table ``messages``, the frame has the exact bytes of the properties,
+    which a map does not preserve.
     """
     reader = spark.read.format("rocketmq-store").options(**options)
     return reader.schema(_export_schema()).load()
@@ -77,7 +77,7 @@ def read_for_export(spark: SparkSession, options: Mapping[str, str]) -> DataFram
 def _read_with_damage(
     spark: SparkSession, options: Mapping[str, str], counts: Observation
 ) -> DataFrame:
-    """Return what `read_for_export` does; messages and rows of damage are counted on their way."""
+    """Return the frame of `read_for_export`; ``counts`` observes all rows and the damaged ones."""
     chosen = {name: value for name, value in options.items() if name.lower() != "mode"}
     mode = _FAILFAST if parse_options(dict(options)).mode == _FAILFAST else "PERMISSIVE"
     chosen["mode"] = mode
@@ -101,7 +101,7 @@ def write_export(
     partition_by: Sequence[str] = (),
     on_damage: OnDamage = log_damage,
 ) -> Exported:
-    """Write what `read_for_export` returns, as `export` does, but not wholly or not at all."""
+    """Write the messages of `read_for_export` like `export`; a failure may leave partial files."""
     if file_format == "parquet" and not partition_by:
         parsed = parse_options(dict(options))
         return write_parquet(spark, parsed, _export_schema(), target, on_damage)
@@ -112,7 +112,7 @@ def write_export(
 
 
 def _export_schema(mode: str = _FAILFAST) -> StructType:
-    is_nullable = mode != _FAILFAST  # rows of damage have nothing else
+    is_nullable = mode != _FAILFAST  # damaged rows have no other value
     return table_schema("messages", mode).add("properties_raw", BinaryType(), is_nullable)
 
 
@@ -124,7 +124,7 @@ def export(
     Parameters
     ----------
     target
-        The directory; must not exist, or be empty.
+        The directory; requires that it does not exist or is empty.
     file_format
         ``parquet``, ``json`` (bytes in Base64) or ``csv`` (with a header; bytes in Base64, keys
         and properties as JSON).
@@ -134,7 +134,7 @@ def export(
     Raises
     ------
     FileExistsError
-        There is something at ``target``.
+        ``target`` exists and is not an empty directory.
     """
     with new_directory(target) as unfinished:
         _write(frame, unfinished, file_format, partition_by)
@@ -142,15 +142,15 @@ def export(
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """Give a path at which to make a directory, which then gets the name ``target``.
+    """Yield a path for a new directory, which is renamed to ``target`` when the block ends.
 
-    Where the block ends by an error or an interrupt, nothing is left. Whoever can should end
-    before it what may still write: Spark's tasks outlive the job that failed.
+    If the block ends with an error or an interrupt, nothing is left. Callers that can should first
+    stop everything that may still write: Spark's tasks outlive a failed job.
 
     Raises
     ------
     FileExistsError
-        There is something at ``target``, and it is not an empty directory.
+        ``target`` exists and is not an empty directory.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} exists already; give a new directory")
@@ -184,9 +184,9 @@ def _write(frame: DataFrame, target: Path, file_format: str, partition_by: Seque
 
 
 def _directory_text(topic: Column) -> Column:
-    """Return a topic as Spark can make a directory of it; `_name_directories` gives it its name.
+    """Return a topic as text of which Spark can make a directory; see `_name_directories`.
 
-    Spark escapes all that a path cannot hold as %XX but NUL.
+    Spark escapes all characters that a path cannot contain as %XX, except NUL.
     """
     escaped = sf.replace(topic, sf.lit("\1"), sf.lit("\0010"))
     escaped = sf.replace(escaped, sf.lit("\0"), sf.lit("\0011"))
@@ -201,12 +201,12 @@ def _directory_text(topic: Column) -> Column:
 
 
 def _name_directories(target: Path) -> None:
-    """Give directories the names from which Spark reads the topics as they are."""
+    """Rename directories so that Spark reads the original topics from their names."""
     for path in sorted(target.rglob("topic=*")):
         name = _ESCAPED.sub(lambda found: "%00" if found[1] == "1" else "%01", path.name)
-        if name == f"topic={_NULL}":  # which Spark would take for no topic at all
+        if name == f"topic={_NULL}":  # which Spark would read as null
             name = name.replace("=_", "=%5F")
-        if name.endswith(_COPYING):  # which Spark passes over
+        if name.endswith(_COPYING):  # which Spark skips
             name = f"{name[: -len(_COPYING)]}%2E{_COPYING[1:]}"
         if name != path.name:
             path.rename(path.with_name(name))
@@ -218,15 +218,15 @@ def _zone(frame: DataFrame) -> str:
 
 def _flat(frame: DataFrame) -> DataFrame:
     """Return the frame with columns that CSV can hold."""
-    # Spark may put line ends into Base64, as mails have them.
+    # Spark may break Base64 into lines, as in MIME.
     texts = {name: sf.replace(sf.base64(name), sf.lit("\r\n"), sf.lit("")) for name in _BINARY}
     return frame.withColumns({**texts, **{name: sf.to_json(name) for name in _NESTED}})
 
 
-# Rows stay Arrow batches from the log to the file: on their way through Java and Spark's own writer
-# they cost about four times as much processor time as decoding and writing them here.
+# Rows stay Arrow batches from the log to the file: passing them through Java and Spark's own writer
+# takes about four times as much processor time as decoding and writing them here.
 class Exported(NamedTuple):
-    """What an export wrote: messages, and the damaged places that it passed over."""
+    """Numbers of messages that an export wrote, and of damaged places that it skipped."""
 
     messages: int
     gaps: int
@@ -239,7 +239,7 @@ def write_parquet(
     target: Path,
     on_damage: OnDamage = log_damage,
 ) -> Exported:
-    """Write the messages that the options select, a file for each split."""
+    """Write the messages that the options select, one file for each split."""
     predicate = from_options(options)
     damage: tuple[str, ...] = ()
     if options.mode != "FAILFAST":
@@ -252,7 +252,7 @@ def write_parquet(
     if not splits:
         return _write_part(iter(()), fields, target, 0)
     write = partial(_write_splits, splits, request, fields, str(target))
-    # Not mapInArrow: Spark asks for pandas there, though nothing of it is used.
+    # Not mapInArrow: Spark requires pandas for it, though none of it is used.
     numbers = spark.sparkContext.parallelize(range(len(splits)), len(splits))
     written = numbers.mapPartitions(write).collect()
     for unfinished in target.glob(f"{_UNFINISHED}*"):  # of attempts that failed
@@ -267,14 +267,14 @@ def _write_splits(
     target: str,
     numbers: Iterator[int],
 ) -> Iterator[tuple[int, int]]:
-    """Write the splits of a task; yield what is in each."""
+    """Write the splits of a task; yield the numbers of messages and gaps in each."""
     for number in numbers:
         done = _write_part(read_split(splits[number], request), fields, Path(target), number)
-        yield done.messages, done.gaps  # plain numbers: Spark makes a class of its own of others
+        yield done.messages, done.gaps  # not the tuple: Spark pickles named ones its own way
 
 
 def _write_part(batches: Iterator[Columns], fields: Schema, target: Path, number: int) -> Exported:
-    """Write a file, which has its name when it is whole: a task may be tried again."""
+    """Write a file and name it once it is complete: a task may be retried."""
     unfinished = target / f"{_UNFINISHED}{uuid.uuid4().hex}"
     rows = 0
     gaps: list[int] = []
@@ -287,7 +287,7 @@ def _write_part(batches: Iterator[Columns], fields: Schema, target: Path, number
 
 
 def _readable(batches: Iterator[Columns], gaps: list[int]) -> Iterator[Columns]:
-    """Yield batches without their rows of damage; note how many those are."""
+    """Yield batches without damaged rows; append the number of those to ``gaps``."""
     for columns in batches:
         damage = columns.pop(CORRUPT_RECORD.name, None)
         if damage is None or damage.null_count == len(damage):

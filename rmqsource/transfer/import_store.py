@@ -1,4 +1,4 @@
-"""Files of an export appended to a store, by Spark: wholly or not at all."""
+"""Import of an export's files into a store, by Spark, all or none."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PLACE = {"store": "string", "commit_log_offset": "bigint", "queue_offset": "bigint"}
-"""What orders messages as the log has them; an inner batch has one place in the log."""
+"""Columns that order messages as in the log; messages of an inner batch share its log offset."""
 _NULLABLE = frozenset({"born_timestamp"})
 _NORMAL = "normal"
 _WRITTEN = "_SUCCESS"
-"""Spark's sign that a directory is whole; alone where an export by topic or day has no message."""
+"""Spark's marker of a complete directory; the only file if a partitioned export has no message."""
 
 
 class NotAnExportError(SourceError, ValueError):
-    """What is to be imported is not what ``export`` writes."""
+    """The files to import were not written by ``export``."""
 
     def __init__(self, directory: str, reason: str) -> None:
         super().__init__(directory, reason)
@@ -40,13 +40,13 @@ class NotAnExportError(SourceError, ValueError):
 
 
 def format_of(directory: Path, file_format: str | None = None) -> str:
-    """Return which kind of files a directory holds.
+    """Return the format of a directory's files.
 
     Raises
     ------
     NotAnExportError
-        There is no such directory, none of the files is of an export, they are of several kinds,
-        or something is neither file nor directory.
+        The directory does not exist, none of its files is from an export, they have several
+        formats, or something is neither a file nor a directory.
     """
     if not directory.is_dir():
         raise NotAnExportError(str(directory), "no such directory")
@@ -71,9 +71,9 @@ def format_of(directory: Path, file_format: str | None = None) -> str:
 
 
 def read_export(spark: SparkSession, directory: Path, file_format: str) -> DataFrame:
-    """Return the messages of an export as a copy takes them, in the order of the log.
+    """Return the messages of an export in the columns of a copy, in log order.
 
-    A row that is not one of an export fails the job.
+    A row that no export writes fails the job.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def read_export(spark: SparkSession, directory: Path, file_format: str) -> DataF
     reader = spark.read.format(file_format).options(**options).schema(_ddl(kinds))
     frame = reader.load(str(directory), pathGlobFilter=f"part-*.{file_format}*")
     rows = frame.select(*(_given(frame, name, kind, directory) for name, kind in wanted.items()))
-    # Spark takes files by their sizes, and in pieces; messages of a queue have to keep their order.
+    # Spark reads files by size and in pieces; messages of a queue must keep their order.
     parallelism = spark.sparkContext.defaultParallelism
     ordered = rows.repartitionByRange(parallelism, *_PLACE).sortWithinPartitions(*_PLACE)
     return ordered.select(*COPIED_COLUMNS)
@@ -111,9 +111,9 @@ def import_messages(
 ) -> Copied:
     """Append the messages of an export to a store.
 
-    Topics, queues, properties, bodies, flags, times of birth and hosts come back as they were, in
-    their order within each queue. Messages of topics that a broker uses itself are left out unless
-    ``systemTopics`` is true, as `copy_store` does.
+    Topics, queues, properties, bodies, flags, born times and hosts are restored unchanged, in
+    order within each queue. As in `copy_store`, messages of a broker's own topics are left out
+    unless ``systemTopics`` is true.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def import_messages(
 
 
 def _check_places(directory: Path, parts: Sequence[Path]) -> None:
-    """Raise where Spark would leave files out without a word: those that lie elsewhere."""
+    """Raise if Spark would silently skip files: those outside the directories of one export."""
     places: dict[tuple[str, ...], Path] = {}
     for path in parts:
         names = path.relative_to(directory).parts[:-1]
@@ -146,13 +146,13 @@ def _check_places(directory: Path, parts: Sequence[Path]) -> None:
 
 
 def _files(directory: Path) -> Iterator[Path]:
-    """Yield the files of a directory and of those in it, but for hidden ones, as Spark does.
+    """Yield the files below a directory, skipping hidden directories as Spark does.
 
     Raises
     ------
     NotAnExportError
-        There is something that Spark would wait for or go round in for ever: a pipe, a device, a
-        link to a directory.
+        There is something on which Spark would wait or loop forever: a pipe, a device, a link to a
+        directory.
     """
 
     def stop(err: OSError) -> None:
@@ -176,7 +176,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _has_no_message(directory: Path) -> bool:
-    """Return whether Spark wrote the directory, and not even a file without rows."""
+    """Return whether Spark completed the directory without writing even an empty file."""
     return {path.name for path in directory.iterdir() if path.name[0] != "."} == {_WRITTEN}
 
 
@@ -186,7 +186,7 @@ def _system_topics(messages: DataFrame) -> list[str]:
 
 
 def _names(spark: SparkSession, directory: Path, file_format: str) -> Sequence[str]:
-    """Return the columns of the files, in order, and of the directories."""
+    """Return the columns of the files, in order, then those of the directories."""
     if file_format == "parquet":
         return list(spark.read.parquet(str(directory)).columns)
     frame = spark.read.text(str(directory), pathGlobFilter=f"part-*.{file_format}*")
@@ -207,10 +207,10 @@ def _ddl(kinds: Mapping[str, str]) -> str:
 
 
 def _given(frame: DataFrame, name: str, kind: str, directory: Path) -> Column:
-    """Return a column with its type; null where that can be."""
+    """Return a column with its type; null fails the job unless the column allows it."""
     column = frame[name]
     if frame.schema[name].dataType.simpleString() != kind:
-        # CSV reads what is empty as null.
+        # CSV reads empty values as null.
         column = sf.to_binary(sf.coalesce(column, sf.lit("")), sf.lit("base64"))
     if name not in _NULLABLE:
         column = sf.coalesce(column, sf.raise_error(sf.lit(f"{directory}: a row has no {name}")))
