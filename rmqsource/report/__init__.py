@@ -1,1 +1,1 @@
-"""One page about a store."""
+"""The report on stores: one HTML page."""

@@ -1,4 +1,4 @@
-"""One page of HTML that needs nothing else: a verdict, pictures and tables, and no network."""
+"""A self-contained HTML page that needs no network: a verdict, pictures and tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqsource.plots.bars import Bar, Bars
     from rmqsource.report.report_data import ReportData
 
-_FILES = resources.files("rmqsource.report")  # may lie in a zip (--py-files)
+_FILES = resources.files("rmqsource.report")  # may be in a zip (--py-files)
 _STYLE = "\n" + _FILES.joinpath("report.css").read_text("utf-8")
 SCRIPT = "\n" + _FILES.joinpath("report.js").read_text("utf-8")
 _DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
@@ -49,13 +49,13 @@ _DARK = {
     "#882255": "#d0669c",
     "#117733": "#4dbd6c",
 }
-"""Colours that a dark page does not show well, and what stands for them there."""
+"""Colours that are hard to see on a dark page -> their replacements there."""
 _WIDE, _NARROW = 7.2, 3.9
 _PHONE = "(max-width: 44rem)"
 
 
 def report_page(findings: ReportData, made_at_ms: int) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     body = "".join(
         (
             _head(findings, made_at_ms),
@@ -78,7 +78,7 @@ def report_page(findings: ReportData, made_at_ms: int) -> str:
 
 
 def _names(findings: ReportData) -> str:
-    """Return the brokers, or the paths of stores that do not tell theirs."""
+    """Return the stores' brokers, or the paths of stores whose broker is unknown."""
     return ", ".join(one.broker or one.store for one in findings.standings)
 
 
@@ -181,7 +181,7 @@ def _traffic(findings: ReportData) -> Iterator[str]:
 def _disk(findings: ReportData) -> Iterator[str]:
     span = (findings.counts.last_ms or 0) - (findings.counts.first_ms or 0)
     topics = findings.topics
-    if span < _HOUR_MS:  # what that makes a day says nothing
+    if span < _HOUR_MS:  # too short for rates per day
         topics = topics.assign(bytes_per_day=float("nan"), growth=float("nan"))
     held = topics[topics["messages"] > 0]
     yield bar_chart(bars_of_topics(topics))
@@ -383,7 +383,7 @@ def _body(body: bytes) -> str:
 
 
 def picture(draw: Callable[[Any], Any], height: float = 3.2, narrow_height: float = 3.0) -> str:
-    """Return a plot below its title: one for desks, one for phones; a sentence if it is empty."""
+    """Return a plot below its title, in two sizes (desktop, phone); a sentence if it is empty."""
     with style.styled():
         ax = draw(style.new_axes(_WIDE, height))
         title = ax.figure.get_suptitle().replace("\n", " ")
@@ -405,8 +405,8 @@ def _size(figure: Any) -> str:
 
 
 def _svg(figure: Any) -> str:
-    """Return a figure as an image of its own, so that no two share names inside."""
-    figure.suptitle("")  # it stands above the picture, where it can be broken on a narrow screen
+    """Return a figure as a separate image, so that ids inside it do not clash with others."""
+    figure.suptitle("")  # it is above the picture, where a narrow screen can wrap it
     out = io.StringIO()
     metadata = {"Date": None, "Creator": None}
     figure.savefig(out, format="svg", metadata=metadata, transparent=True)
@@ -424,7 +424,7 @@ def _with_dark_colours(svg: str) -> str:
 
 
 def bar_chart(found: Bars) -> str:
-    """Return a ranking as lines of HTML, which need no width; a sentence if it is empty."""
+    """Return a ranking as lines of HTML, which fit any width; a sentence if it is empty."""
     if not found.rows:
         return note(f"{found.title}.")
     most = max(bar.value for bar in found.rows) or 1

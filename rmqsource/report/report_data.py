@@ -1,4 +1,4 @@
-"""All that a report tells of some stores: one pass over the log, one over queues and groups."""
+"""The data of a report: one pass over the log, one over queues and consumer groups."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SELECTING = (
 
 @dataclass
 class ReportData:
-    """What a report tells; tables are data frames as those of `rmqsource.explore`.
+    """The data of a report; tables are data frames as those of `rmqsource.explore`.
 
     Attributes
     ----------
     lag_is_known, transactions_are_known
-        False where a store keeps queues or consumer offsets in a database: the table is empty then.
+        False if a store keeps queues or consumer offsets in a database; the table is then empty.
     """
 
     counts: Survey
@@ -65,7 +65,7 @@ class ReportData:
     transactions_are_known: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything by name: tables as lists of rows, gaps in them as None."""
+        """Return the data by name: tables as lists of rows, missing values as None."""
         counts = self.counts
         return {
             "stores": list(counts.stores),
@@ -106,18 +106,18 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 def collect(
     options: SourceOptions, progress: Callable[[int, int], None] = no_progress
 ) -> ReportData:
-    """Read what a report tells.
+    """Read the data of a report.
 
-    Damage never ends it: what can be read is told, and the damage with it. Nor does a store whose
-    queues or settings are in databases: of such stores the log alone tells.
+    Damage does not stop it: the report has all readable data and the damage found. For stores with
+    queues or settings in databases, it is limited to the log.
 
-    Two passes: one over the log (without bodies), one over the queues; beside them the half, op,
+    Two passes: one over the log (without bodies), one over the queues. In addition, the half, op,
     delay and dead-letter topics are read, and headers of topics that take part in transactions.
-    Times and keys among the options narrow what is counted in the log, not the second pass.
+    Times and keys among the options restrict the counts of the log, not the second pass.
     """
     if options.mode == _FAILFAST:
         options = replace(options, mode="PERMISSIVE")
-    # Pinned: all parts tell of the same moment, and the end of the log is found once.
+    # Pinned: all parts read the same state, and the end of the log is searched for once.
     options = replace(options, snapshot=options.snapshot or make_token(options))
     counts = survey_log(options, progress)
     held = _Held(options, counts)
@@ -174,7 +174,7 @@ def _collected(options: SourceOptions, counts: Survey, held: _Held) -> ReportDat
 
 
 class _Held:
-    """Which topics have messages in the log, where the survey has seen all of it."""
+    """The topics that have messages in the log, if the survey counted all of it."""
 
     def __init__(self, options: SourceOptions, counts: Survey) -> None:
         everything = SourceOptions(options.paths)
@@ -184,12 +184,12 @@ class _Held:
         self._topics = tuple(set(counts.queues["topic"].to_pylist()))
 
     def any_of(self, prefix: str) -> bool:
-        """Return whether a topic that begins so may hold a message."""
+        """Return whether a topic with this prefix may contain a message."""
         return not self.is_whole or any(topic.startswith(prefix) for topic in self._topics)
 
 
 class _DeadLetters:
-    """The first dead letters, and counts of all."""
+    """The first dead letters, and counts of all of them."""
 
     def __init__(self) -> None:
         self.kept: list[dict[str, Any]] = []
@@ -210,9 +210,9 @@ class _DeadLetters:
 def _summary(
     options: SourceOptions | None, table: str, by: list[str], earliest: tuple[str, str]
 ) -> Any:
-    """Count the rows of a table by some columns, with the earliest of its times.
+    """Count the rows of a table by columns, with the earliest time of each group.
 
-    No options: it is known to have no row.
+    If ``options`` is None, the table is known to be empty.
     """
     time, name = earliest
     parts = [] if options is None else list(_counted(options, table, by, time))

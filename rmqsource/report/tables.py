@@ -1,4 +1,4 @@
-"""Tables of a report: plain values -> HTML that shows nothing of theirs as markup."""
+"""Tables of a report: plain values -> HTML in which the values are escaped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """A value and how it is written; long texts may be broken."""
+    """A value and its format; long texts may be wrapped."""
 
     value: Any
     form: Callable[[Any], str] | None = None
@@ -24,12 +24,12 @@ class Cell:
 
     @property
     def is_number(self) -> bool:
-        """Whether it stands at the right edge."""
+        """Whether the value is a number, which is aligned to the right."""
         return isinstance(self.value, numbers.Number)
 
     @property
     def text(self) -> str:
-        """The value as text; empty where there is none."""
+        """The value as text; empty if it is missing."""
         if _is_missing(self.value):
             return ""
         if self.form is not None:
@@ -38,24 +38,24 @@ class Cell:
 
     @property
     def sort_value(self) -> str:
-        """The number that the cell is sorted by, as an attribute; empty for texts."""
+        """The HTML attribute with the number to sort by; empty for texts."""
         if not self.is_number or _is_missing(self.value):
             return ""
         return f' data-v="{float(self.value):.17g}"'
 
 
 def _is_missing(value: Any) -> bool:
-    # pandas.NA and NaT are equal to nothing, and NA refuses to say so.
+    # pandas.NA and NaT equal nothing, and the result of comparing NA has no truth value.
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
         return True
     return isinstance(value, float) and math.isnan(value)
 
 
 def table_html(name: str, heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Return a table whose rows become cards on a narrow screen, where each value has its head.
+    """Return a table whose rows become cards on a narrow screen, each value with its heading.
 
-    A column without any value is left out. The roles are those that the elements have anyhow: a
-    browser drops them with the layout.
+    Columns without values are left out, except the first. The roles repeat those that the elements
+    have by default: browsers drop these when the layout changes.
     """
     filled = [i for i in range(len(heads)) if i == 0 or any(row[i].text for row in rows)]
     heads, rows = [heads[i] for i in filled], [[row[i] for i in filled] for row in rows]

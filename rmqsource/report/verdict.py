@@ -1,4 +1,4 @@
-"""The verdict on top of a report: how each thing stands, and what to do about it."""
+"""The verdict at the top of a report: the state of each subject, and what to do about it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from rmqsource.report.report_data import ReportData
 
 GOOD, LOOK, ACT = "good", "look", "act"
-"""Nothing to do; worth a look; something to do now."""
+"""Nothing to do; worth checking; something to do now."""
 
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 LAG_ACT_MS = _HOUR_MS
-"""A group that is further behind does not catch up by itself, as a rule."""
+"""A group with a larger lag usually does not catch up by itself."""
 LAG_GOOD_MS = 10_000
-"""Consumers of a running broker note their offsets every five seconds."""
+"""Consumers of a running broker commit their offsets every five seconds."""
 FRESH_DEAD_MS = _DAY_MS
 FORECAST_SPAN_MS = _DAY_MS
-"""Less does not tell what a day brings: traffic has its hours."""
+"""A shorter span does not predict a day: traffic varies by the hour."""
 DISK_ACT_DAYS = 3
 _DELETED_EVERY_HOURS = 24
-"""Expired files go at the hour ``deleteWhen``, once a day."""
+"""Expired files are deleted once a day, at the hour ``deleteWhen``."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Judgement:
     Attributes
     ----------
     todo
-        What to do; empty where nothing is.
+        What to do; empty if there is nothing to do.
     """
 
     subject: str
@@ -53,7 +53,7 @@ class Judgement:
 
 
 def verdict(findings: ReportData, made_at_ms: int) -> list[Judgement]:
-    """Return how the stores stand, line by line."""
+    """Return the lines of the verdict on the stores."""
     several = len(findings.standings) > 1
     return [
         *(_state(one, findings, several) for one in findings.standings),
@@ -171,7 +171,7 @@ def _lag(findings: ReportData) -> Judgement:
 
 
 def _offsets_outside(findings: ReportData) -> Iterator[Judgement]:
-    """Yield what is to say of groups whose offsets are outside of their queues."""
+    """Yield the judgement on groups whose offsets are outside their queues, if there are any."""
     if not findings.lag_is_known or not len(findings.lag):
         return
     frame = findings.lag
@@ -261,7 +261,7 @@ def _transactions(findings: ReportData) -> Judgement:
 def _disk(
     one: StoreHealth, findings: ReportData, made_at_ms: int, several: bool
 ) -> Iterator[Judgement]:
-    """Yield how full the disk is and will be; nothing where no disk of this machine has the log."""
+    """Yield how full the log's disk is and will be; nothing if it is not on this machine."""
     if one.disk is None or one.disk.entire <= 0:
         return
     subject, topics = _subject("Disk", one, several), (_command("topics", one.store, findings),)
@@ -303,7 +303,7 @@ def _disk(
 
 
 def _bytes_per_day(one: StoreHealth, made_at_ms: int) -> float | str:
-    """Return what the log grows by, or why that cannot be said."""
+    """Return the bytes by which the log grows a day, or why that is unknown."""
     if one.first_ms is None:
         return "the store has no message"
     if one.last_ms is None:
@@ -325,7 +325,7 @@ def _commands(name: str, findings: ReportData) -> tuple[str, ...]:
 
 
 def _command(name: str, store: str, findings: ReportData, *more: Any) -> str:
-    """Return a line for a shell; whatever stands in a name is a word of it."""
+    """Return a command line for a shell, with each word quoted."""
     words = ["rocketmq-store", name, store, *more]
     words += ["--config", findings.config] if findings.config else []
     return " ".join(shlex.quote(printable(word)) for word in words)
