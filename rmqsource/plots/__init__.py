@@ -1,7 +1,7 @@
-"""Plots of what `rmqsource.explore` returns, and of lag: axes whose titles say the finding.
+"""Plots of the frames of `rmqsource.explore` and of lag, titled with the main result.
 
 Each function draws into the given axes, or into those of a new figure, and returns them
-(``axes.figure.savefig(...)`` keeps the picture; in a notebook, ``axes.figure`` shows it). Needs
+(``axes.figure.savefig(...)`` saves the picture; in a notebook, ``axes.figure`` shows it). Needs
 the extra ``notebook``.
 """
 

@@ -1,4 +1,4 @@
-"""Rankings as bars: what they say, told once, and drawn here or as HTML by a report."""
+"""Rankings as bars, which are drawn here or as HTML by a report."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PART_CHARACTERS = 26
 
 @dataclass(frozen=True)
 class Bar:
-    """One line: what it is of, how long it is, and its value as text."""
+    """One bar: its label, its length, and its value as text."""
 
     label: tuple[str, ...]
-    """One name or two: a topic and its key, a group and its queue."""
+    """One name or two, such as a topic and its key or a group and its queue."""
     value: float
     text: str
     is_marked: bool = False
@@ -24,17 +24,17 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """The longest bars of a ranking, longest first, below a sentence that says the finding."""
+    """The longest bars of a ranking, longest first, under a sentence that states the result."""
 
     title: str
     rows: tuple[Bar, ...] = ()
-    """Empty where there is nothing to compare; the sentence then says so."""
+    """Empty if there is nothing to compare; the title then says so."""
     is_warning: bool = False
-    """Whether the marked ones are what to worry about, and not only the largest."""
+    """Whether the marked bars are a problem, and not only the largest."""
 
 
 def draw(found: Bars, ax: Any) -> Any:
-    """Draw a ranking into axes, or into new ones; long names are shortened in the middle."""
+    """Draw a ranking into the given axes, or new ones; long names are shortened in the middle."""
     ax = style.axes_or_new(ax, style.rows_height(len(found.rows)))
     if not found.rows:
         return style.nothing(ax, found.title)

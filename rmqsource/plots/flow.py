@@ -1,4 +1,4 @@
-"""Plots of how messages come through: consumer lag, the life of a message, look-up against scan."""
+"""Plots of the flow of messages: consumer lag, the life of a message, look-up against scan."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _WAITING = frozenset({DELAYED, HALF, CHECKED})
 
 
 def consumer_lag(frame: Any, ax: Any = None) -> Any:
-    """Draw the queues in which groups are furthest behind, in messages and time.
+    """Draw the queues with the largest consumer lag, in messages and time.
 
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         return draw(bars_of_lag(frame), ax)
 
 
 def bars_of_lag(frame: Any) -> Bars:
-    """Return the bars of `consumer_lag`; those of the group that is furthest behind are marked."""
+    """Return the bars of `consumer_lag`; those of the group with the largest lag are marked."""
     behind = frame[frame["lag"] > 0].sort_values("lag", ascending=False, kind="stable")
     if len(behind) == 0:
         return Bars("No consumer group is behind")
@@ -73,19 +73,19 @@ def bars_of_lag(frame: Any) -> Bars:
 
 
 def _behind(lag_ms: float) -> str:
-    """Return the time; nothing where it is not known (NaN)."""
+    """Return the time as text; empty if it is unknown (NaN)."""
     return "" if math.isnan(lag_ms) else f"   {style.duration_text(lag_ms)}"
 
 
 def life(frame: Any, ax: Any = None) -> Any:
-    """Draw the life of one message: what happened, and how long it waited each time.
+    """Draw the life of one message: its events, and the wait before each.
 
-    The steps stand at equal distances, as waits of a millisecond and of an hour follow each other.
+    The events are drawn at equal distances, as waits range from milliseconds to hours.
 
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         ax = style.axes_or_new(ax, 1.4 + 0.42 * max(len(frame), 2))
@@ -124,7 +124,7 @@ def lookup_and_scan(frame: Any, ax: Any = None) -> Any:
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         ax = style.axes_or_new(ax, 1.8)

@@ -1,4 +1,4 @@
-"""Plots over time: the traffic of stores, and how far streams are behind them."""
+"""Plots over time: the traffic of stores, and the lag of streams that read them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def traffic(frame: Any, ax: Any = None, value: str = "messages") -> Any:
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     value
         ``messages`` or ``bytes``.
     """
@@ -43,7 +43,7 @@ def traffic(frame: Any, ax: Any = None, value: str = "messages") -> Any:
         bottom = table[names[0]] * 0
         for name, colour in zip(names, _colours(frame, names)):
             top = bottom + table[name]
-            # One shape a topic: a rectangle for each step takes seconds to draw.
+            # One shape per topic: a rectangle for each step would take seconds to draw.
             ax.stairs(top, edges, baseline=bottom, fill=True, color=colour, label=style.short(name))
             bottom = top
         ax.xaxis_date(tz="UTC")
@@ -63,7 +63,7 @@ def traffic(frame: Any, ax: Any = None, value: str = "messages") -> Any:
 
 
 def _by_step(frame: Any, value: str, step_ms: int) -> tuple[Any, list[str]]:
-    """Return a row per step and a column per named topic, the largest first, others last."""
+    """Return a table with a row per step, and its columns: largest topics first, others last."""
     totals = frame.groupby("topic")[value].sum().sort_values(ascending=False, kind="stable")
     named = list(totals.index[:_NAMED_TOPICS])
     topic = frame["topic"].where(frame["topic"].isin(named), _REST)
@@ -78,7 +78,7 @@ def _by_step(frame: Any, value: str, step_ms: int) -> tuple[Any, list[str]]:
 
 
 def _colours(frame: Any, names: Sequence[str]) -> list[str]:
-    """Return the colours of topics; the same ones for messages as for bytes."""
+    """Return the colours of topics, which are equal for messages and for bytes."""
     totals = frame.groupby("topic")[["messages", "bytes"]].sum()
     shown: dict[str, str] = {}
     for value in ("messages", "bytes"):
@@ -90,7 +90,7 @@ def _colours(frame: Any, names: Sequence[str]) -> list[str]:
 
 
 def _legend(ax: Any, order: int = -1) -> None:
-    """Name the topics in the order in which they are stacked, from the top; 1: as drawn."""
+    """Add a legend: in stacking order from the top, or as drawn if ``order`` is 1."""
     handles, labels = (found[::order] for found in ax.get_legend_handles_labels())
     if style.is_narrow(ax):
         ax.figure.legend(handles, labels, loc="outside lower left")
@@ -104,11 +104,11 @@ _LAGS: dict[str, tuple[str, Any]] = {
     "bytes": ("bytes_behind", style.bytes_text),
     "time": ("ms_behind", style.duration_text),
 }
-"""What may be drawn: the attribute of `StoreLag`, and its values as text."""
+"""Kind of lag -> the attribute of `StoreLag`, and the function that formats it."""
 
 
 class _Line(NamedTuple):
-    """How far one source of a query is behind one store; NaN: not known."""
+    """The lag of one source of a query on one store; NaN if unknown."""
 
     label: str
     times: list[datetime]
@@ -120,15 +120,15 @@ class _Line(NamedTuple):
 
 
 def stream_lag(progresses: Iterable[Any], ax: Any = None, value: str = "messages") -> Any:
-    """Draw how far streams are behind their stores after each batch: a line per store.
+    """Draw the lag of streams after each batch: a line per store.
 
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     value
         ``messages``, ``bytes``, or ``time``: between the store times of the last message that was
-        read and of the last one that is there.
+        read and of the last one in the store.
     """
     with style.styled():
         ax = style.axes_or_new(ax)
@@ -180,7 +180,7 @@ def _lag_axes(ax: Any, lines: list[_Line], value: str) -> None:
 
 
 def _lines(progresses: Iterable[Any], field: str) -> list[_Line]:
-    """Return a line for each store of each source of which something is known; worst first."""
+    """Return a line for each store of each source whose lag is known, largest lag first."""
     lags = [
         lag
         for progress in progresses
@@ -204,7 +204,7 @@ def _lines(progresses: Iterable[Any], field: str) -> list[_Line]:
 
 
 def _short_names(stores: Iterable[str]) -> dict[str, str]:
-    """Return what tells stores apart: /data/a/store and /data/b/store are a/store and b/store."""
+    """Drop the stores' common prefix: /data/a/store and /data/b/store are a/store and b/store."""
     parts = {store: store.rstrip("/").split("/") for store in stores}
     same = takewhile(lambda names: len(set(names)) == 1, zip(*parts.values()))
     fewest = min((len(part) for part in parts.values()), default=1)

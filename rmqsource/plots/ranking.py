@@ -1,4 +1,4 @@
-"""What is largest or most frequent: topics, tags, keys; as bars, and as plots of them."""
+"""Rankings of the largest or most frequent topics, tags and keys: their bars and plots."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _NO_TAG = "(no tag)"
 
 
 def bytes_by_topic(frame: Any, ax: Any = None) -> Any:
-    """Draw the bytes of the largest topics, and what they grow by a day.
+    """Draw the bytes of the largest topics, and their growth per day.
 
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         return draw(bars_of_topics(frame), ax)
 
 
 def bars_of_topics(frame: Any) -> Bars:
-    """Return the bars of `bytes_by_topic`; a rate that is not known is left out."""
+    """Return the bars of `bytes_by_topic`; unknown rates are left out."""
     held = frame[frame["bytes"].astype("float64").fillna(0) > 0]
     held = held.assign(bytes_per_day=held["bytes_per_day"].astype("float64"))
     by_topic = held.groupby("topic", as_index=False)[["bytes", "bytes_per_day"]]
@@ -43,7 +43,7 @@ def bars_of_topics(frame: Any) -> Bars:
 
 
 def _bytes_text(size: float, rate: float) -> str:
-    by_day = f"   ({style.bytes_text(rate)} a day)" if rate > 0 else ""  # NaN: not known
+    by_day = f"   ({style.bytes_text(rate)} a day)" if rate > 0 else ""  # NaN if unknown
     return f"{style.bytes_text(size)}{by_day}"
 
 
@@ -53,16 +53,16 @@ def tags(frame: Any, ax: Any = None) -> Any:
     Parameters
     ----------
     frame
-        Of `explore.tags`; the broker's own topics, which hold copies, are left out.
+        From `explore.tags`; the broker's own topics, which contain copies, are left out.
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         return draw(bars_of_tags(frame), ax)
 
 
 def bars_of_tags(frame: Any) -> Bars:
-    """Return the bars of `tags`; none where no message has a tag."""
+    """Return the bars of `tags`; none if no message has a tag."""
     frame = frame[frame["kind"] == NORMAL]
     total = frame["messages"].sum()
     if total == 0:
@@ -83,14 +83,14 @@ def top_keys(frame: Any, ax: Any = None) -> Any:
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         return draw(bars_of_keys(frame), ax)
 
 
 def bars_of_keys(frame: Any) -> Bars:
-    """Return the bars of `top_keys`; none where every key occurs once."""
+    """Return the bars of `top_keys`; none if every key occurs once."""
     top = frame.head(LISTED)
     missed = frame.attrs.get("missed", 0)
     if len(top) == 0:

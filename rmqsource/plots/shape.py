@@ -1,4 +1,4 @@
-"""Plots of how things spread: sizes, latency, queues."""
+"""Plots of distributions: sizes, latency, queues."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NEARLY_EVEN = 1.05
 
 
 def message_sizes(frame: Any, ax: Any = None) -> Any:
-    """Draw how large records are.
+    """Draw the distribution of record sizes.
 
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         ax = style.axes_or_new(ax)
@@ -36,12 +36,12 @@ def message_sizes(frame: Any, ax: Any = None) -> Any:
 
 
 def latency(frame: Any, ax: Any = None) -> Any:
-    """Draw the time from born to stored; where a clock is ahead, at the left end, as 0.
+    """Draw the distribution of times from born to stored; negative times count as 0.
 
     Parameters
     ----------
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         ax = style.axes_or_new(ax)
@@ -61,9 +61,9 @@ def latency(frame: Any, ax: Any = None) -> Any:
 
 
 def _bars(frame: Any) -> Any:
-    """Return low, high and messages of the bars: four to a doubling, in which classes lie whole.
+    """Return low, high and messages of the bars: four to a doubling, each of whole classes.
 
-    On a logarithmic axis there is no 0: what is below 1 stands left of it.
+    A logarithmic axis has no 0: values below 1 are drawn left of 1.
     """
     numpy = notebook_package("numpy")
     low = frame["low"].to_numpy()
@@ -110,14 +110,14 @@ def _quantile(frame: Any, percent: int) -> int:
 
 
 def queue_skew(frame: Any, ax: Any = None) -> Any:
-    """Draw how unevenly the topics spread over their queues: a dot per queue, even at 1.
+    """Draw how unevenly topics are spread over their queues: a dot per queue, 1 is an even share.
 
     Parameters
     ----------
     frame
-        Of `explore.queue_skew`; topics of the broker's own are left out.
+        From `explore.queue_skew`; the broker's own topics are left out.
     ax
-        Axes; None: new ones.
+        Axes to draw into; new ones if None.
     """
     with style.styled():
         frame = frame[frame["kind"] == NORMAL]

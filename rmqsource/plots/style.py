@@ -1,4 +1,4 @@
-"""How the plots look: colours that colour-blind people tell apart, units, time axes, labels."""
+"""Style of the plots: colours that the colour-blind can distinguish, units, time axes, labels."""
 
 from __future__ import annotations
 
@@ -67,25 +67,25 @@ _EXACT_BELOW = 2 * CLASSES_PER_DOUBLING
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in this module's style; what others draw later is not changed."""
+    """Draw in this module's style within the block; later plots are not affected."""
     with notebook_package("matplotlib").rc_context(_STYLE):
         yield
 
 
 def axes_or_new(ax: Any, height: float = 3.6) -> Any:
-    """Return the axes, or those of a new figure that is as wide as a page."""
+    """Return the given axes, or those of a new figure that is as wide as a page."""
     return new_axes(_PAGE_INCHES, height) if ax is None else ax
 
 
 def new_axes(width: float, height: float) -> Any:
-    """Return the axes of a new figure of so many inches."""
+    """Return the axes of a new figure; width and height are in inches."""
     # Not pyplot's: a figure that it does not know is freed with its last user.
     figure = _figure_class()(figsize=(width, height), layout="constrained", label=_OWN_FIGURE)
     return figure.add_subplot()
 
 
 def is_narrow(ax: Any) -> bool:
-    """Return whether these are axes of our own for the screen of a phone."""
+    """Return whether the axes are from `new_axes` and narrow, for a phone."""
     figure = ax.figure
     return bool(figure.get_label() == _OWN_FIGURE and figure.get_figwidth() < _NARROW_INCHES)
 
@@ -97,7 +97,7 @@ def x_label(ax: Any, text: str) -> None:
 
 
 def _figure_class() -> Any:
-    """Return a class of figures that a notebook shows as pictures without being told to."""
+    """Return a class of figures that a notebook shows as pictures by itself."""
     base = notebook_package("matplotlib.figure").Figure
 
     def picture(figure: Any) -> bytes:
@@ -109,10 +109,10 @@ def _figure_class() -> Any:
 
 
 def title(ax: Any, text: str) -> None:
-    """Set the title that says the finding; a long one goes on in a second line.
+    """Set the title that states the result; a long one is wrapped.
 
-    Over axes of our own it begins at the edge of the figure, where it has room; over given axes
-    at theirs, in shorter lines.
+    Above axes from `new_axes` it begins at the edge of the figure, where it has room; above other
+    axes at their edge, in shorter lines.
     """
     is_own = ax.figure.get_label() == _OWN_FIGURE
     lines = [""]
@@ -129,7 +129,7 @@ def title(ax: Any, text: str) -> None:
 
 
 def nothing(ax: Any, text: str) -> Any:
-    """Say on empty axes that there is nothing to show."""
+    """State on empty axes that there is nothing to show."""
     title(ax, text)
     ax.set_xticks([])
     ax.set_yticks([])
@@ -139,7 +139,7 @@ def nothing(ax: Any, text: str) -> Any:
 
 
 def short(text: str | None, most: int = _LABEL_CHARACTERS) -> str:
-    """Return a label that is not too long; its middle is left out."""
+    """Return a label, shortened in the middle if it is too long."""
     shown = "(none)" if text is None else drawable(text)
     if len(shown) <= most:
         return shown
@@ -148,7 +148,7 @@ def short(text: str | None, most: int = _LABEL_CHARACTERS) -> str:
 
 
 def drawable(text: str) -> str:
-    """Replace what the font cannot draw, and control characters."""
+    """Replace control characters and those that the font cannot draw."""
     known = _characters()
     return "".join(c if ord(c) in known else _MISSING for c in text)
 
@@ -192,12 +192,12 @@ def count_text(count: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return a number of things: 1 message, 2 messages."""
+    """Return a count with its noun: 1 message, 2 messages."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def about_text(value: int, text: Callable[[float], str]) -> str:
-    """Return a quantile as text; above the numbers that are counted one by one it is about so."""
+    """Return a quantile as text; with "about" if it is too large to be exact."""
     return f"about {text(value)}" if value >= _EXACT_BELOW else text(value)
 
 
@@ -237,7 +237,7 @@ def _formatter(text: Any) -> Any:
 
 
 def time_axis(ax: Any, begin: Any, end: Any, what: str = "store time") -> None:
-    """Make the x axis one of times in UTC with few labels; the day stands below them."""
+    """Make the x axis a time axis in UTC with few labels; the day is below them."""
     dates = notebook_package("matplotlib.dates")
     seconds = (end - begin).total_seconds()
     if seconds <= _SHORT_SECONDS:
@@ -254,7 +254,7 @@ def time_axis(ax: Any, begin: Any, end: Any, what: str = "store time") -> None:
 
 
 def _short_time_axis(ax: Any, begin: Any, end: Any) -> None:
-    """Label a few whole ms: the locator of dates warns about times that are so close."""
+    """Label a few whole ms: the date locator warns about times so close together."""
     dates = notebook_package("matplotlib.dates")
     count = 3 if is_narrow(ax) else 4
     step = max(math.ceil((end - begin).total_seconds() * 1000 / count), 1)
@@ -271,13 +271,13 @@ _TIME_FORMS = (
     (600_000, "%d %b %H:%M"),
     (float("inf"), "%Y-%m-%d"),
 )
-"""Seconds of the whole axis, and the form of its labels."""
+"""Length of the axis in seconds (at most), and the format of its labels."""
 
 
 def bars(
     ax: Any, labels: Sequence[str], values: Sequence[float], texts: Sequence[str], colours: Any
 ) -> None:
-    """Draw horizontal bars from top to bottom, each with its value behind it; no x axis."""
+    """Draw horizontal bars from top to bottom, each followed by its value; no x axis."""
     places = list(range(len(labels)))
     ax.barh(places, values, color=colours, height=0.7)
     ax.set_yticks(places, labels)
@@ -287,7 +287,7 @@ def bars(
         ax.spines[side].set_visible(False)
     ax.tick_params(axis="y", length=0)
     most = max([*values, 0])
-    # The texts behind the bars need room too, of what the labels before them leave of a page.
+    # The texts after the bars need room too, in the width that the labels leave.
     page = _PAGE_CHARACTERS_WIDE - max(len(label) for label in labels)
     room = min(max(len(text) for text in texts) / max(page, 1), 0.8)
     ax.set_xlim(0, (most or 1) / (1 - room))
@@ -296,5 +296,5 @@ def bars(
 
 
 def rows_height(rows: int) -> float:
-    """Return the inches that a plot with a line for each of some rows needs."""
+    """Return the height in inches of a plot with so many rows."""
     return _EDGE_INCHES + _ROW_INCHES * max(rows, 2)
