@@ -1,6 +1,6 @@
 """A first look at a store with Spark: ``python -m rmqsource.demo [STORE] [--config BROKER.CONF]``.
 
-Without a store the one that comes with the package is unpacked and shown.
+Without a store, the one that is bundled with the package is unpacked and shown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Demo:
         self._store = store
 
     def run(self) -> None:
-        """Show topics, a time window and one key, and say what to try."""
+        """Show topics, a time window and one key, and suggest what to try next."""
         topics = self.show_topics()
         busiest = topics.where("kind = 'normal' AND messages > 0").orderBy("messages", "topic")
         first = busiest.selectExpr("topic", "unix_micros(min_store_timestamp)").tail(1)
@@ -60,7 +60,7 @@ class Demo:
         _say("\nOr in Python:\n\n" + python_example(self._store, topic))
 
     def show_topics(self) -> Any:
-        """Show the topics that have messages; return them all."""
+        """Show the topics that have messages; return all topics."""
         _title("1. The topics")
         _say('spark.read.format("rocketmq-store").option("table", "topics").load(path)\n')
         topics = self._read(table="topics").drop("store")
@@ -69,7 +69,7 @@ class Demo:
         return topics
 
     def show_window(self, topic: str, start: int | None) -> None:
-        """Show the first messages of a topic."""
+        """Show the first messages of a topic within one second from ``start``."""
         _title(f"2. A window of time: one second of topic {topic}")
         where = f"topic = {_sql_text(topic)}"
         if start is not None:
@@ -86,7 +86,7 @@ class Demo:
         return str(count[0].key) if count else None
 
     def show_key(self, topic: str, key: str) -> None:
-        """Show the messages of a key, the plan that found them, and what a full scan takes."""
+        """Show the messages of a key, the plan of the read, and the cost of a full scan."""
         from rmqsource import explain  # noqa: PLC0415 (after the checks)
 
         _title(f"3. The messages of one key: {key} in topic {topic}")
@@ -102,7 +102,7 @@ class Demo:
         if plan.bytes_to_read > _LARGEST_SCAN_BYTES:
             _say("\nThe scan is not run here: it would take a while.")
             return
-        self._timed_count(options)  # the first of its kind is slow, whatever it reads
+        self._timed_count(options)  # the first such job is slow, whatever it reads
         found, took = self._timed_count(options)
         same, scan_took = self._timed_count(scan)
         _say(
@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """Return the errors that are no mistakes of the demo: Spark's, Java's, the system's."""
+    """Return the errors that are not bugs of the demo: of Spark, Java, stores, the system."""
     from py4j.protocol import (  # type: ignore[import-untyped]  # noqa: PLC0415 (after the checks)
         Py4JError,
     )
@@ -159,7 +159,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def store_problem(store: DemoStore) -> str:
-    """Return why a store cannot be read; empty if it can."""
+    """Return why a store cannot be read; empty if it can be."""
     from rmqsource import snapshot  # noqa: PLC0415 (numpy and pyarrow on demand)
     from rmqsource.errors import SourceError  # noqa: PLC0415
     from store_core.errors import StoreError  # noqa: PLC0415
@@ -186,7 +186,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _failure(err: Exception, log: Path) -> str:
-    """Return what the source says, or else what Spark says and the end of its log."""
+    """Return the source's error text, or else Spark's with the end of its log."""
     own = [line for line in str(err).splitlines() if line.startswith(_OWN_ERRORS)]
     if own:
         return "The demo failed: " + own[-1].split(": ", 1)[-1]
@@ -217,7 +217,7 @@ def _title(text: str) -> None:
 
 
 def _show(frame: Any, rows: int, *, truncate: int | bool) -> None:
-    """Show rows as Spark does, which prints ESC and the like as they are."""
+    """Show rows like Spark, but without the control characters that Spark prints unchanged."""
     with redirect_stdout(io.StringIO()) as shown:
         frame.show(rows, truncate=truncate)
     _say(shown.getvalue())
@@ -228,7 +228,7 @@ def _say(text: str) -> None:
 
 
 def _printable_lines(text: str) -> str:
-    """Return a text of which nothing but its line ends steers a terminal."""
+    """Return a text without control characters other than its line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -1,4 +1,4 @@
-"""The store that comes with the package, and what to try with it."""
+"""The store that is bundled with the package, and commands to try on it."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from rmqsource.safe_text import json_text
 
 
 class DemoStore(NamedTuple):
-    """A store to look at, and the broker configuration file that names its sizes, if any."""
+    """A store to read, and the broker configuration file with its sizes (empty if none)."""
 
     path: str
     config: str
 
     @property
     def options(self) -> dict[str, str]:
-        """The options with which the source reads it."""
+        """The source options for reading it."""
         return {"config": self.config} if self.config else {}
 
 
 def unpack_store(directory: str | Path | None = None) -> DemoStore:
-    """Unpack the store that comes with the package; its paths are absolute.
+    """Unpack the store that is bundled with the package; its paths are absolute.
 
     Parameters
     ----------
     directory
-        Where to; made if missing. None: a new directory among the temporary ones, which is kept.
+        Target directory, created if missing. If None, a new temporary directory, which is not
+        removed.
     """
     target = Path(directory or tempfile.mkdtemp(prefix="rocketmq-store-demo-")).resolve()
     target.mkdir(parents=True, exist_ok=True)
-    source = resources.files("rmqsource.demo").joinpath("store")  # may lie in a zip (--py-files)
+    source = resources.files("rmqsource.demo").joinpath("store")  # may be in a zip (--py-files)
     with tarfile.open(fileobj=io.BytesIO(source.joinpath("store.tar.gz").read_bytes())) as packed:
-        # Our own archive; the filter keeps Python 3.12 to 3.14 from warning or asking.
+        # Our own archive; the filter avoids a warning of Python 3.12 and 3.13.
         safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         packed.extractall(target, **safe)
     (target / "broker.conf").write_bytes(source.joinpath("broker.conf").read_bytes())
@@ -49,7 +50,7 @@ def unpack_store(directory: str | Path | None = None) -> DemoStore:
 
 
 def next_commands(store: DemoStore, topic: str, key: str | None) -> list[str]:
-    """Return shell commands that work on the store from the present directory."""
+    """Return shell commands that work on the store from the current directory."""
     if importlib.util.find_spec("typer") is None:
         return [f"# for the command rocketmq-store: {install_hint('cli')}"]
     path = shlex.quote(store.path)
@@ -85,13 +86,13 @@ messages.groupBy("tags").count().show()"""
 
 
 def _name(text: str) -> str:
-    """Return a topic or key as a shell takes it, as JSON where it cannot be shown as it is."""
+    """Return a topic or key as a shell word, as JSON if it cannot be shown unchanged."""
     is_plain = text.isprintable() and "," not in text
     return shlex.quote(text if is_plain else json_text([text]))
 
 
 def _command() -> str:
-    """Return what starts the command line here, as short as it can be."""
+    """Return the shortest command that starts the command line here."""
     beside = Path(sys.executable).parent / "rocketmq-store"
     found = shutil.which("rocketmq-store")
     if found is not None and Path(found) == beside:
