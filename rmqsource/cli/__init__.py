@@ -1,4 +1,4 @@
-"""The command ``rocketmq-store``: one module a group of commands."""
+"""The command ``rocketmq-store``: one module for each group of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m rmqsource.cli``: the command line without its script."""
+"""``python -m rmqsource.cli``: the command line without the script ``rocketmq-store``."""
 
 from rmqsource.cli.entry import main
 

@@ -1,4 +1,4 @@
-"""The commands of ``rocketmq-store``: arguments in, rows out.
+"""The commands of ``rocketmq-store``, from arguments to rows.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
@@ -75,7 +75,7 @@ app = CommandLine(
 
 # Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 def add_salvage(app: typer.Typer) -> None:
-    """Add the command of this module."""
+    """Add the command salvage."""
     app.command(
         epilog=examples(
             "salvage /data/store /data/new-store",
@@ -103,11 +103,11 @@ def salvage(
 
 
 def salvage_and_tell(options: "SourceOptions", out: str, display: Display, report: Report) -> None:
-    """Salvage a store and say what became of it."""
+    """Salvage a store and report the result."""
     path = one_path(options)
     for view in open_snapshots(options):
         with view:
-            checked_target(view, out)  # before anything is said of a salvage that cannot be
+            checked_target(view, out)  # before reports on an impossible salvage
     if tell_lost_log(options, report):
         return
     config = config_to_write(options, report)
@@ -121,7 +121,7 @@ def salvage_and_tell(options: "SourceOptions", out: str, display: Display, repor
 
 
 def salvage_row(found: SalvageReport) -> dict[str, Any]:
-    """Return the sums of a salvage by name."""
+    """Return the totals of a salvage by name."""
     return {
         "source": found.source,
         "target": found.target,

@@ -1,4 +1,4 @@
-"""Arguments that several commands of ``rocketmq-store`` take.
+"""Arguments that several commands of ``rocketmq-store`` share.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
@@ -65,16 +65,16 @@ _VARIABLES = {
     "securityToken": "ROCKETMQ_SECURITY_TOKEN",
     "tlsKeyPassword": "ROCKETMQ_TLS_KEY_PASSWORD",
 }
-"""Option of the source -> the variable of the environment that has it."""
+"""Option of the source -> the environment variable for it."""
 _LINE = re.compile(r"(\w+)\s*[:=]\s*(.*)")
 _DEFAULTS = {"requestTimeout": "5s", "retryTimeout": "3s"}
-"""A person waits; what Spark's tasks do for a minute is no use here."""
+"""Short, as a person waits: the minute for which Spark's tasks retry is too long here."""
 NAMESRV = "--namesrv"
 _CREDENTIALS = "--credentials"
 
 
 def file_path(text: str) -> Path:
-    """Return the path of a file or directory that is named by its path or ``file:`` URI."""
+    """Return the path of a file or directory that is given as a path or a ``file:`` URI."""
     return Path(local_path(text))
 
 
@@ -154,11 +154,11 @@ TABLE_LIMIT = 20
 GivenFlags = dict[str, tuple[str, Union[str, list[str], None]]]
 
 
-"""By option of the source: the flag that stands for it, and what was given."""
+"""Option of the source -> the flag that sets it, and the value given (None if none)."""
 
 
 class ExportFormat(str, Enum):
-    """What kind of files an export makes."""
+    """The format of exported files."""
 
     parquet = "parquet"
     json = "json"
@@ -166,7 +166,7 @@ class ExportFormat(str, Enum):
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help: examples, and what the exit codes mean."""
+    """Return the end of a command's help: examples, and the meaning of the exit codes."""
     return "\n\n".join(["Examples:", *(f"rocketmq-store {line}" for line in lines), EXIT_CODES])
 
 
@@ -192,17 +192,17 @@ class View:
     tz: Zone = None
 
     def display(self) -> Display:
-        """Return what writers of rows need; WrongUseError for a zone that there is not."""
+        """Return the display for writers of rows; WrongUseError if the zone does not exist."""
         zone = self.clock().zone
         named = listed("--columns", self.columns)
         return Display(self.output, named, self.wide, zone or Display().zone)
 
     def clock(self) -> Clock:
-        """Return what tells what times mean."""
+        """Return the clock by which times on the command line are read."""
         return clock_of(self.tz)
 
     def limit(self, given: Optional[int]) -> int:
-        """Return how many rows to show; 0 is all."""
+        """Return how many rows to show; 0 for all."""
         if given is not None:
             return given
         return TABLE_LIMIT if self.output is Format.table else 0
@@ -210,7 +210,7 @@ class View:
 
 @dataclass(frozen=True)
 class SelectionFlags:
-    """Which messages are meant: different flags narrow, one that names several means any."""
+    """Flags that select messages: several flags are combined with AND, values of one with OR."""
 
     topic: Topic = field(default_factory=list)
     key: Key = field(default_factory=list)
@@ -222,7 +222,7 @@ class SelectionFlags:
     sql_dialect: SqlDialect = None
 
     def flags(self, config: Optional[str], clock: Clock) -> GivenFlags:
-        """Return what they say, by option of the source."""
+        """Return the flags by option of the source."""
         return {
             "config": ("--config", config),
             "topic": ("--topic", self.topic),
@@ -241,19 +241,19 @@ def window_flags(since: Optional[str], until: Optional[str], clock: Clock) -> Gi
     Raises
     ------
     WrongUseError
-        It ends before it begins, or a time is none.
+        The span ends before it begins, or a text is not a time.
     """
     begin, end = clock.window(since, until)
     return {"startingTimestamp": ("--since", begin), "endingTimestamp": ("--until", end)}
 
 
 def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command that takes the fields of its groups of options as options of its own.
+    """Return a command that has the fields of its option groups as separate options.
 
     A group is a parameter whose type is a dataclass.
     """
-    # Not get_type_hints: before Python 3.11 it hides what stands in an Annotated whose default is
-    # None within an Optional, and typer then sees neither help nor bounds.
+    # Not get_type_hints: before Python 3.11 it wraps an Annotated whose default is None in an
+    # Optional, which hides help and bounds from typer.
     hints = command.__annotations__
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
@@ -291,13 +291,13 @@ def _parameters(group: Any) -> list[inspect.Parameter]:
 
 
 class Command(typer.core.TyperCommand):
-    """A command that takes an option once, unless it is made to be repeated.
+    """A command that refuses a repeated option, unless it may be repeated.
 
-    Click would keep the last one, and say nothing of those before.
+    Click would silently use only the last one.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse what is given twice, then parse."""
+        """Refuse options that are given twice, then parse."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         options: list[Any] = [p for p in order if p.param_type_name == "option"]
         for option in options:
@@ -307,19 +307,19 @@ class Command(typer.core.TyperCommand):
 
 
 class CommandLine(typer.Typer):
-    """An application of such commands."""
+    """An application whose commands are of class `Command`."""
 
     if not TYPE_CHECKING:  # the signature stays typer's
 
         def command(self, *names: Any, **settings: Any) -> Any:
-            """Add a command; its groups of options become options."""
+            """Add a command; the fields of its option groups become options."""
             add = super().command(*names, cls=Command, **settings)
             return lambda command: add(grouped(command))
 
 
 @dataclass(frozen=True)
 class ClusterSource:
-    """Where a running cluster is."""
+    """The address of a running cluster, and the credentials for it."""
 
     namesrv: Annotated[
         Optional[str],
@@ -340,12 +340,12 @@ class ClusterSource:
     ] = None
 
     def is_meant(self, paths: Sequence[str], config: Optional[str]) -> bool:
-        """Return whether a cluster is meant, not files.
+        """Return whether the command reads a cluster, not files.
 
         Raises
         ------
         WrongUseError
-            Both are, or neither, or something is of the other.
+            Both are given, or neither, or a flag that is only for the other.
         """
         if self.namesrv is None:
             if not paths:
@@ -375,17 +375,17 @@ class ClusterSource:
         *,
         defaults: Optional[dict[str, str]] = None,
     ) -> "RowSource":
-        """Return where rows come from: the files at the paths, or the cluster.
+        """Return the source of rows: the files at the paths, or the cluster.
 
         Parameters
         ----------
         defaults
-            Options of the cluster that hold unless ``source`` has them.
+            Options of the cluster that apply unless ``source`` has them.
 
         Raises
         ------
         WrongUseError
-            Both are named, or neither, or an option is unknown, malformed or contradicts another.
+            Both are given, or neither, or an option is unknown, malformed or contradicts another.
         """
         if self.is_meant(paths, source.config):
             from rmqsource.cli.rows.cluster_rows import ClusterRows  # noqa: PLC0415 (on demand)
@@ -413,13 +413,13 @@ class ClusterSource:
         Parameters
         ----------
         defaults
-            Options that hold unless ``extra`` has them.
+            Options that apply unless ``extra`` has them.
 
         Raises
         ------
         WrongUseError
-            An option is unknown, malformed or contradicts another one, or is a secret. It shows no
-            secret.
+            An option is unknown, malformed or contradicts another one, or is a secret. The error
+            shows no secret.
         """
         if self.namesrv is None:
             raise WrongUseError(f"{NAMESRV}: is needed: HOST:PORT of the cluster's name servers")
@@ -439,7 +439,7 @@ class ClusterSource:
             raise WrongUseError(f"{flag}: {err.reason}") from err
 
     def _secrets(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return credentials by option, and what to call the place of each in an error."""
+        """Return credentials by option, and the name of each one's place for errors."""
         found = secrets_of(self.credentials)
         if self.credentials is not None:
             return found, {name: f"{_CREDENTIALS} {self.credentials}: {name}" for name in found}
@@ -447,7 +447,7 @@ class ClusterSource:
 
 
 def secrets_of(credentials: Optional[str]) -> dict[str, str]:
-    """Return secrets by option: those of a file, or without one those of the environment."""
+    """Return secrets by option: those of a file, or of the environment if there is no file."""
     if credentials is not None:
         return _read_credentials(credentials)
     return {option: os.environ[name] for option, name in _VARIABLES.items() if os.environ.get(name)}
@@ -468,7 +468,7 @@ def _check_no_secret(extra: Sequence[str]) -> None:
 def _read_credentials(path: str) -> dict[str, str]:
     """Return credentials of a file with lines ``key: value``, as RocketMQ's ``conf/tools.yml``.
 
-    Errors name a line and never show what it says.
+    Errors name the line but never show its text.
     """
     try:
         lines = Path(path).read_text("utf-8").splitlines()
@@ -498,7 +498,7 @@ def _unquoted(text: str) -> str:
 
 
 def connection_config(connection: "ClusterConnection") -> "ClientConfig":
-    """Return the settings of a client of the cluster."""
+    """Return the client settings for a cluster."""
     from rmqnet.client.client_config import ClientConfig  # noqa: PLC0415 (on demand)
     from rmqsource.live.cluster import credentials, tls_config  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""How ``rocketmq-store check`` and the repairing commands tell what they found and did."""
+"""Output of ``rocketmq-store check`` and of the commands that rebuild index and queues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FINDING_COLUMNS = (
 
 
 def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) -> None:
-    """Check a store, write what was found, and set the exit code."""
+    """Check a store, write the findings, and set the exit code."""
     with progress_bars() as bars:
         found = check_store(snapshot, bars.step)
     if found.with_severity(Severity.NOT_CHECKED):
@@ -63,7 +63,7 @@ def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) ->
 
 
 def report_row(found: CheckReport) -> dict[str, Any]:
-    """Return a whole report as JSON has it."""
+    """Return a whole report in the form of its JSON."""
     return {
         "store": found.store,
         "state": found.state,
@@ -105,7 +105,7 @@ def _tell_person(found: CheckReport, display: Display) -> None:
 
 
 def rebuild_index(options: SourceOptions, display: Display, report: Report) -> None:
-    """Make the index of a store anew, and say so."""
+    """Rebuild the index of a store, and report the result."""
     path = one_path(options)
     if tell_lost_log(options, report):
         return
@@ -129,7 +129,7 @@ def rebuild_index(options: SourceOptions, display: Display, report: Report) -> N
 
 
 class Accepted(NamedTuple):
-    """What consumers may lose by queues that are made anew."""
+    """Changes for consumers that the user accepts when queues are rebuilt."""
 
     moved: bool
     lost: bool
@@ -138,7 +138,7 @@ class Accepted(NamedTuple):
 def rebuild_queues(
     options: SourceOptions, display: Display, report: Report, accepted: Accepted | None
 ) -> None:
-    """Make the queues of a store anew, and say so; None: say what would be done."""
+    """Rebuild the queues of a store; if ``accepted`` is None, only report what would be done."""
     path = one_path(options)
     if tell_lost_log(options, report):
         return
@@ -165,7 +165,7 @@ def rebuild_queues(
 
 
 def _tell_units(rebuilt: RebuiltQueues, report: Report, *, done: bool) -> None:
-    """Say which units and messages are not what one would expect."""
+    """Report unexpected units, and messages that consumers lose."""
     result, losses = rebuilt.result, rebuilt.losses
     if result.moved:
         report.note(f"{result.moved} units do not stand at the queue offset of their record")
@@ -185,7 +185,7 @@ def _tell_units(rebuilt: RebuiltQueues, report: Report, *, done: bool) -> None:
 
 
 def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
-    """Return what a rebuild of the queues did, by name."""
+    """Return the result of a rebuild of the queues, by name."""
     result = rebuilt.result
     return {
         "store": path,
@@ -205,7 +205,7 @@ def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
 
 
 def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfig:
-    """Return the configuration, and warn where delivery times hang on one that is not given."""
+    """Return the configuration; warn if delivery times depend on a file that is not given."""
     properties = store_properties(options)
     warn_of_ignored(properties, options.config or "--option")
     config = MessageStoreConfig.from_properties(properties)
@@ -221,9 +221,9 @@ def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfi
 
 
 def tell_lost_log(options: SourceOptions, report: Report) -> bool:
-    """Return whether there is no log to work from, and say so.
+    """Return whether a store has lost its log, and report that.
 
-    What is made of a log would be made anew of nothing, and be empty.
+    Queues and index would be rebuilt from nothing, and be empty.
     """
     found = list(lost_logs(options))
     for text in found:
@@ -232,7 +232,7 @@ def tell_lost_log(options: SourceOptions, report: Report) -> bool:
 
 
 def one_path(options: SourceOptions) -> str:
-    """Return the one store that the options name; WrongUseError for several."""
+    """Return the one store that the options name; WrongUseError if there are several."""
     paths = expand_paths(options.paths)
     if len(paths) != 1:
         raise WrongUseError(f"PATH: one store at a time; found {len(paths)}: {' '.join(paths)}")

@@ -1,4 +1,4 @@
-"""The command ``rocketmq-store``; needs the extra ``cli`` and says so where it is missing."""
+"""The command ``rocketmq-store``; needs the extra ``cli`` and reports if it is missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXTRA = ("typer", "rich")
 
 
 def main() -> None:
-    """Run the command line; leaves through ``SystemExit``."""
+    """Run the command line; always raises ``SystemExit``."""
     with _interrupted_at_once():
         sys.exit(_run())
 
@@ -36,13 +36,13 @@ def _run() -> int:
     try:
         return app(prog_name="rocketmq-store", standalone_mode=False) or 0
     except Exception as err:
-        if not hasattr(err, "format_message"):  # typer brings a click of its own, or not
+        if not hasattr(err, "format_message"):  # typer may bring its own click
             raise
         return _wrong_use(err)
 
 
 def _wrong_use(err: Any) -> int:
-    """Say what of the command line was not understood; it may name files of others."""
+    """Print a usage error, escaped, since it may contain file names; return the exit code."""
     shown = io.StringIO()
     err.show(file=shown)
     for line in shown.getvalue().rstrip("\n").split("\n"):
@@ -57,13 +57,13 @@ def _missing_extra(module: str) -> int:
 
 @contextmanager
 def _interrupted_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process while modules are loaded: there is nothing to tidy up yet.
+    """Let Ctrl-C end the process while modules are loaded: there is nothing to clean up yet.
 
-    An exception may come out of any line of any of them. Commands do otherwise, once they run.
+    An exception could come from any line of any module. Running commands handle Ctrl-C themselves.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # Python gives signals to the main thread only; somebody else may want them
+        yield  # Python delivers signals to the main thread only; others may have a handler
         return
     signal.signal(signal.SIGINT, _leave)
     try:

@@ -1,4 +1,4 @@
-"""How ``rocketmq-store follow`` tells how far it is: JSON lines, or notes and a bar."""
+"""Progress of ``rocketmq-store follow``: JSON lines, or notes and a bar."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _TELL_SECONDS = 1.0
 def follow_reports(
     path: str, master: str, said: Report, *, as_json: bool
 ) -> Iterator[TellFollowed]:
-    """Give what tells of a state, as often as it likes.
+    """Yield a function that reports a state; it may be called often.
 
     JSON lines go to standard output, one a second; notes and the bar to standard error, the bar
-    only for a person who watches.
+    only if that is a terminal.
     """
     if as_json:
         lines = StateLines({"store": path, "master": master}, state_row)
@@ -59,13 +59,13 @@ def follow_reports(
 
 
 def state_row(state: FollowState) -> dict[str, Any]:
-    """Return a state by name, as JSON has it."""
+    """Return a state by name, in the form of its JSON."""
     values = asdict(state).items()
     return {name: value.value if isinstance(value, Enum) else value for name, value in values}
 
 
 class _Notes:
-    """Says when the copy has all; that a connection is lost, the client says itself."""
+    """Reports when the copy has everything; the client itself reports a lost connection."""
 
     def __init__(self, master: str, said: Report) -> None:
         self._master, self._said = master, said
@@ -78,7 +78,7 @@ class _Notes:
 
 
 class _Bar:
-    """A short bar, from where the copy was to where its master is, and numbers."""
+    """A short bar, from the copy's end at the start to its master's end, and numbers."""
 
     def __init__(self, change: Callable[..., None]) -> None:
         self._change, self._rate = change, Rate()
@@ -96,13 +96,13 @@ class _Bar:
 
 
 class Rate:
-    """How fast a count grows, a second, over the last second or so."""
+    """Growth of a count per second, measured over about the last second."""
 
     def __init__(self) -> None:
         self._time, self._count, self._rate = time.monotonic(), 0, 0.0
 
     def take(self, count: int) -> float:
-        """Take in the count as it is now; return the rate."""
+        """Record the current count; return the rate."""
         passed = time.monotonic() - self._time
         if passed >= _RATE_SECONDS:
             self._rate = (count - self._count) / passed
@@ -111,7 +111,7 @@ class Rate:
 
 
 def lag_text(state: FollowState) -> str:
-    """Return how far a copy is behind, for a person."""
+    """Return the lag of a copy as text."""
     if state.is_caught_up:
         return "has all"
     if state.lag_bytes is None:
@@ -121,7 +121,7 @@ def lag_text(state: FollowState) -> str:
 
 
 class StateLines(Generic[State]):
-    """Writes a line a second, and the last state at the end."""
+    """Writes at most one line a second, and the last state at the end."""
 
     def __init__(
         self, where: Mapping[str, Any], row_of: Callable[[State], Mapping[str, Any]]
@@ -139,7 +139,7 @@ class StateLines(Generic[State]):
             self._write(state)
 
     def end(self) -> None:
-        """Write the last state, if it was not."""
+        """Write the last state, unless it has been written."""
         if self._last is not None:
             self._write(self._last)
 

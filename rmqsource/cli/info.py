@@ -1,4 +1,4 @@
-"""The facts that ``rocketmq-store info`` tells of a store."""
+"""The facts about a store that ``rocketmq-store info`` shows."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def store_facts(
     warn: Callable[[str], None],
     not_read: Callable[[str], None],
 ) -> Facts:
-    """Return what is known of a store.
+    """Return the facts about a store.
 
-    Sizes are bytes; ends are exclusive. A fact that a damaged part would tell is None.
+    Sizes are bytes; ends are exclusive. Facts from damaged parts are None.
     """
     problem = lost_log(snapshot) or no_log(snapshot)
     state = "unknown" if problem else snapshot.state.value
@@ -171,7 +171,7 @@ def _queues(snapshot: StoreSnapshot) -> Facts:
 
 
 def _messages(snapshot: StoreSnapshot, options: SourceOptions) -> Facts:
-    """Return how many messages the queues hold."""
+    """Return the number of messages in the queues."""
     if snapshot.kind.queue_database:
         return {}
     held = (batch["messages"] for batch in read_metadata("queues", snapshot, options))
@@ -179,7 +179,7 @@ def _messages(snapshot: StoreSnapshot, options: SourceOptions) -> Facts:
 
 
 def _disk(snapshot: StoreSnapshot) -> Facts:
-    """Return the bytes of the files, by kind; their lengths, as brokers make them beforehand."""
+    """Return the total length of the files, by kind; brokers preallocate files."""
     sizes = dict.fromkeys(DISK_FACTS, 0)
     sizes["disk_log"] = sum(segment.size for segment in snapshot.log.segments)
     logs = {posixpath.dirname(segment.path) for segment in snapshot.log.segments}
@@ -227,7 +227,7 @@ def _checkpoint(snapshot: StoreSnapshot) -> Facts:
 
 
 def _time(milliseconds: int | None) -> datetime | None:
-    """Return an instant; None for 0 (never) and for what no calendar holds."""
+    """Return an instant; None for 0 (never) and for times that no date can represent."""
     if not milliseconds:
         return None
     try:
@@ -237,9 +237,9 @@ def _time(milliseconds: int | None) -> datetime | None:
 
 
 def show_topics(options: SourceOptions, display: Display, limit: int, report: Report) -> None:
-    """Write a row for each topic; for people with units."""
+    """Write a row for each topic; a table shows values with units."""
     shape = for_stores(_SHAPE, options)
-    shape.chosen(display)  # tells of a wrong column before anything is read
+    shape.chosen(display)  # reports a wrong column before anything is read
     found = list(topic_growth(options))
     span, rows = _span_seconds(found), found[: limit or None]
     is_short = display.is_table and not display.columns and span < _HOUR_SECONDS

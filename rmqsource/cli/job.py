@@ -1,4 +1,4 @@
-"""Run a Spark job for a command: show how far it is, say in few words what went wrong."""
+"""Run a Spark job for a command: show its progress, and report its errors briefly."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _SETTINGS = {
 
 @contextmanager
 def spark_job(command: str, doing: str) -> Iterator[Any]:
-    """Give a session for one job on all cores; Spark's errors become those of the command.
+    """Yield a session for one job on all cores; Spark's errors become those of the command.
 
-    When the block was left by an error or Ctrl-C, nothing of Spark runs any more afterwards.
+    If the block ends with an error or Ctrl-C, Spark no longer runs afterwards.
 
     Raises
     ------
@@ -71,16 +71,16 @@ def spark_job(command: str, doing: str) -> Iterator[Any]:
 
 
 def tasks_of(stages: Mapping[int, tuple[int, int]], active: Collection[int]) -> tuple[int, int]:
-    """Return how many tasks of all stages seen are done, and how many there are.
+    """Return how many tasks of all stages seen so far are done, and how many there are.
 
-    A stage that is no longer active is done, so that a bar never goes back to the begin.
+    A stage that is no longer active counts as done, so that a bar never moves back to the start.
     """
     finished = sum(done if number in active else all_ for number, (done, all_) in stages.items())
     return finished, sum(all_ for _, all_ in stages.values())
 
 
 def reason_of(err: Exception) -> str:
-    """Return what the source itself says, or else the first line of what Spark says."""
+    """Return the source's own error text, or else the first line of Spark's."""
     java = getattr(err, "java_exception", None)
     text = str(err) if java is None else java.getMessage() or ""
     lines = text.splitlines()
@@ -93,13 +93,13 @@ def reason_of(err: Exception) -> str:
 
 @contextmanager
 def _own_stderr() -> Iterator[Any]:
-    """Give a stream to the terminal that stays when Spark's own output is sent elsewhere."""
+    """Yield a stream to the terminal that remains when Spark's output is redirected."""
     with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as stream:
         yield stream
 
 
 def _starting(terminal: Any) -> Callable[[], None]:
-    """Say to a person who watches that Spark starts; return what takes that away."""
+    """Show on a terminal that Spark is starting; return the function that removes the text."""
     if not terminal.isatty():
         return lambda: None
     print("starting Spark …", end="", file=terminal, flush=True)
@@ -108,7 +108,7 @@ def _starting(terminal: Any) -> Callable[[], None]:
 
 @contextmanager
 def _task_progress(spark: Any, terminal: Any, doing: str) -> Iterator[None]:
-    """Show a bar of finished tasks while the block runs, only for a person who watches."""
+    """Show a bar of finished tasks while the block runs, only on a terminal."""
     if not terminal.isatty():
         yield
         return
@@ -138,7 +138,7 @@ def _task_progress(spark: Any, terminal: Any, doing: str) -> Iterator[None]:
 
 
 def checked_partitions(names: Sequence[str]) -> list[str]:
-    """Return what directories are made by; WrongUseError where one cannot be."""
+    """Return the columns by which to make directories; WrongUseError for any other name."""
     for name in names:
         if name not in _PARTITIONS:
             raise WrongUseError(f"--partition-by: {name!r} is neither topic nor day")
@@ -146,7 +146,7 @@ def checked_partitions(names: Sequence[str]) -> list[str]:
 
 
 def check_target(target: Path) -> None:
-    """Raise `WrongUseError` where no files can be written: before Spark starts, not after."""
+    """Raise `WrongUseError` if no files can be written, before Spark starts."""
     check_for_spark("--output", target)
     try:
         if target.is_dir() and not any(target.iterdir()):
@@ -172,7 +172,7 @@ def export_messages(
     Raises
     ------
     WrongUseError
-        No Java, or something is at the target already.
+        There is no Java, Spark failed, or the target cannot be written.
     """
     # Needs Spark's modules, which take a while to load.
     from rmqsource.transfer.export_store import new_directory, write_export  # noqa: PLC0415
@@ -192,7 +192,7 @@ def export_messages(
 
 
 def java_problem() -> str:
-    """Return why Spark could not start for want of Java; empty if it can."""
+    """Return why Spark cannot start without a working Java; empty if it can."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = "Install a JDK or JRE of version 17 or newer, or set JAVA_HOME to one."
@@ -213,9 +213,9 @@ def quiet_session(
     settings: Mapping[str, str] | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> Iterator[Any]:
-    """Start Spark; whatever it and Java print goes to a file.
+    """Start Spark; everything that it and Java print goes to a file.
 
-    Where the block ends by an error, the JVM is ended too; the process cannot start another one.
+    If the block ends with an error, the JVM is stopped too; the process cannot start another one.
     """
     # The JVM and its workers inherit these, so they are set before it starts.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -248,13 +248,13 @@ def quiet_session(
 
 
 def _end(spark: Any) -> None:
-    """Stop Spark and its JVM: tasks outlive the job that failed, and may still write."""
+    """Stop Spark and its JVM: tasks outlive a failed job, and may still write."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     try:
         spark.stop()
     finally:
         if process is not None:
-            process.stdin.close()  # at which it ends
+            process.stdin.close()  # which makes it exit
             process.wait()
 
 

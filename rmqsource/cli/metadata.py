@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def in_bytes(heading: str) -> Form:
-    """Return how a table shows a number of bytes."""
+    """Return the form for a number of bytes."""
     return Form(heading, bytes_text)
 
 
 def in_time(heading: str) -> Form:
-    """Return how a table shows a span of ms."""
+    """Return the form for a span of ms."""
     return Form(heading, duration_text)
 
 
@@ -37,7 +37,7 @@ def columns_of(table: str) -> tuple[str, ...]:
 
 
 def whole_table(name: str, options: SourceOptions) -> Table:
-    """Return a table of metadata of all stores as a ``pa.Table``."""
+    """Return a metadata table of all stores as a ``pa.Table``."""
     parts = [pa.table(batch) for batch in read_table(name, options)]
     if parts:
         return pa.concat_tables(parts)
@@ -45,7 +45,7 @@ def whole_table(name: str, options: SourceOptions) -> Table:
 
 
 def only(table: Table, column: str, values: Sequence[str]) -> Table:
-    """Return the rows that have one of the values; all of them where none are given."""
+    """Return the rows that have one of the values; all rows if no values are given."""
     if not values or not table.num_rows:
         return table
     return table.filter(pc.is_in(table[column], pa.array(values, pa.string())))
@@ -57,7 +57,7 @@ def ordered(table: Table, *keys: tuple[str, str]) -> Table:
 
 
 def for_stores(shape: Shape, options: SourceOptions) -> Shape:
-    """Return a shape that names the store of a row where there are several."""
+    """Return a shape that also shows the store if there are several."""
     several = len(expand_paths(options.paths)) > 1
     return shape._replace(shown=(*shape.shown, "store")) if several else shape
 
@@ -77,7 +77,7 @@ def show_rows(table: Table, shape: Shape, display: Display, limit: int, report: 
 
 
 def tell_unknown(asked: Sequence[str], known: ChunkedArray, what: str, report: Report) -> None:
-    """Say which of the names asked for are none of a column's values."""
+    """Report which of the requested names are not among a column's values."""
     names = {name for name in known.to_pylist() if name is not None}
     for name in asked:
         if name not in names:

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _BODY_CHARACTERS = 120
 _BODY_BYTES = 40
 _ROWS_OF_A_TABLE = 500
-"""A longer answer comes in parts, so that it streams."""
+"""Longer tables are written in parts, so that rows appear as they are read."""
 _DEEPER = 2
 _LEAST_VALUE = 16
-"""What a value of a record keeps beside its name."""
+"""Least width of a record's value next to its name."""
 GAP = 2
 _FREE, _LISTS, _NAMES = range(3)
 _SOFT = {
@@ -43,9 +43,9 @@ _SOFT = {
     **dict.fromkeys(("path", "store", "place", "directory"), (_LISTS, 12)),
     **dict.fromkeys(("topic", "real_topic", "group", "producer_group", "sent_to"), (_NAMES, 9)),
 }
-"""Columns that may be cut: who gives way first, and what it keeps. All others stay whole."""
+"""Column that may be cut -> its rank (lowest is cut first), least width. All others stay whole."""
 _CUT_IN_FRONT = {"path", "store", "directory"}
-"""Their ends tell more."""
+"""Columns whose end says more than their beginning."""
 
 
 class Format(str, Enum):
@@ -60,11 +60,11 @@ class Format(str, Enum):
 
 @dataclass(frozen=True)
 class Display:
-    """How a person or a program wants to see rows."""
+    """How rows are shown to a person or a program."""
 
     output: Format = Format.table
     columns: Sequence[str] = ()
-    """Those to show, in order; none: the usual ones."""
+    """Columns to show, in order; the usual ones if empty."""
     wide: bool = False
     """A table may be wider than the terminal."""
     zone: tzinfo = timezone.utc
@@ -83,9 +83,9 @@ class Form(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The rows of a command: columns of its table, all columns, and who goes where room is short.
+    """The columns of a command's rows: those of its table, and all.
 
-    ``drop`` are columns that a narrow table leaves out first, in this order.
+    ``drop`` are the columns that a narrow table leaves out first, in this order.
     """
 
     shown: tuple[str, ...]
@@ -116,44 +116,44 @@ class Shape(NamedTuple):
 
 
 def bold(text: str) -> str:
-    """Return a text that stands out, where a terminal can show it and nobody objects."""
+    """Return a text in bold if the output is a terminal that supports it, without ``NO_COLOR``."""
     dumb = os.environ.get("TERM") == "dumb" or os.environ.get("NO_COLOR")
     return f"\x1b[1m{text}\x1b[0m" if sys.stdout.isatty() and not dumb else text
 
 
 def table_width(display: Display) -> int | None:
-    """Return how wide a table may be; None where a pipe or a person takes any."""
+    """Return how wide a table may be; None if any width will do (a pipe, or ``--wide``)."""
     if display.wide or not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size().columns
 
 
 class RowWriter(ABC):
-    """Takes rows as they come; ``close`` writes what is left."""
+    """Takes rows as they come; ``close`` writes the remaining ones."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
 
     @abstractmethod
     def write(self, row: OutputRow) -> None:
-        """Write a row, now or later; it may have more columns."""
+        """Write a row, now or later; columns that are not shown are ignored."""
 
     def flush(self) -> None:
-        """Write what was held back."""
+        """Write pending rows."""
         sys.stdout.flush()
 
     def close(self) -> None:
-        """Write what was held back, and what stands at the end."""
+        """Write pending rows, and anything that belongs at the end."""
         self.flush()
 
 
 def row_writer(display: Display, shape: Shape | tuple[str, ...]) -> RowWriter:
-    """Return the writer of rows of a shape.
+    """Return a writer for rows of a shape.
 
     Raises
     ------
     WrongUseError
-        There is no such column as ``--columns`` asks for.
+        One of ``--columns`` does not exist.
     """
     wanted = shape if isinstance(shape, Shape) else Shape(tuple(shape))
     columns = wanted.chosen(display)
@@ -227,7 +227,7 @@ class _CsvWriter(RowWriter):
         self._text: Callable[[str], str] = str
         quoting: Any = csv.QUOTE_MINIMAL
         if display.output is Format.spreadsheet:
-            # Some take a semicolon for the end of a cell.
+            # Some spreadsheets end a cell at a semicolon.
             self._text, quoting = spreadsheet_text, csv.QUOTE_NONNUMERIC
         elif sys.stdout.isatty():
             self._text = printable
@@ -253,7 +253,7 @@ class _CsvWriter(RowWriter):
 
 
 def write_result(row: OutputRow, display: Display) -> None:
-    """Write the one row that a command answers with."""
+    """Write the only row of a command's result."""
     if display.is_table:
         write_record(row, display)
         return
@@ -263,7 +263,7 @@ def write_result(row: OutputRow, display: Display) -> None:
 
 
 def write_record(row: OutputRow, display: Display) -> None:
-    """Write one row with a line per column, for a person; long values go on below."""
+    """Write one row with a line per column, for a person; long values are wrapped."""
     shown_names = Shape(tuple(row)).chosen(display)
     lines: list[tuple[str, str]] = []
     for name in shown_names:
@@ -278,7 +278,7 @@ def write_record(row: OutputRow, display: Display) -> None:
         title += " " * (indent - len(name))
         place = indent
         if width is not None and width - indent < _longest_word(text) <= width - _DEEPER:
-            print(title.rstrip(" "))  # an id or a path in two parts could not be copied
+            print(title.rstrip(" "))  # an id or a path on two lines is hard to copy
             title, place = " " * _DEEPER, _DEEPER
         first, *rest = folded(text, None if width is None else max(width - place, _LEAST_VALUE))
         print(*((title + first).rstrip(" "), *(" " * place + line for line in rest)), sep="\n")
@@ -287,9 +287,9 @@ def write_record(row: OutputRow, display: Display) -> None:
 
 
 def folded(text: str, room: int | None) -> list[str]:
-    """Return lines that are no wider; their ends are between words where that can be.
+    """Return a text as lines of at most ``room`` columns, broken between words if possible.
 
-    The space at which a line ends is left out where it would begin the next one.
+    A space at which a line breaks is not repeated at the beginning of the next.
     """
     if room is None or cell_len(text) <= room:
         return [text]
@@ -304,7 +304,7 @@ def _longest_word(text: str) -> int:
 
 
 def shown(value: Any, *, whole: bool = False, zone: tzinfo = timezone.utc) -> str:
-    """Return a value as a person wants to see it; nothing in it can steer the terminal."""
+    """Return a value as text for a person, without characters that control the terminal."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -333,7 +333,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 def _exact(row: OutputRow, zone: tzinfo) -> dict[str, Any]:
-    """Return a row as JSON has it: times in ISO 8601, bodies in Base64 and, if UTF-8, as text."""
+    """Return a row for JSON: times in ISO 8601, bodies in Base64 and, if UTF-8, as text."""
     exact: dict[str, Any] = {}
     for name, value in row.items():
         exact[name] = value
@@ -349,7 +349,7 @@ def _exact(row: OutputRow, zone: tzinfo) -> dict[str, Any]:
 
 
 class TableColumn(NamedTuple):
-    """A column as text; ``is_number``: stands at the right."""
+    """A column as text; numbers (``is_number``) are aligned to the right."""
 
     name: str
     heading: str
@@ -357,12 +357,12 @@ class TableColumn(NamedTuple):
     is_number: bool
 
     def natural(self, broken: bool) -> int:
-        """Return the width that cuts nothing; a broken heading stands on several lines."""
+        """Return the width that cuts nothing; a broken heading takes several lines."""
         lines = heading_lines(self.heading) if broken else [self.heading]
         return max(map(cell_len, (*lines, *self.cells)), default=0)
 
     def least(self) -> int:
-        """Return the least width that the column can have."""
+        """Return the least width to which the column may be cut."""
         natural = self.natural(broken=True)
         if self.name not in _SOFT:
             return natural
@@ -371,7 +371,7 @@ class TableColumn(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Which columns there are, how wide, and which had no room."""
+    """The columns of a table, their widths, and the columns that had no room."""
 
     names: tuple[str, ...]
     widths: tuple[int, ...]
@@ -379,7 +379,7 @@ class Layout(NamedTuple):
     dropped: tuple[str, ...] = ()
 
     def holds(self, columns: Sequence[TableColumn]) -> bool:
-        """Return whether further rows fit without cutting what has to be whole."""
+        """Return whether further rows fit without cutting columns that must stay whole."""
         by_name = {column.name: column for column in columns}
         return all(by_name[n].least() <= width for n, width in zip(self.names, self.widths))
 
@@ -393,10 +393,10 @@ def heading_lines(heading: str) -> list[str]:
 def fit_table(
     columns: Sequence[TableColumn], width: int | None, drop: Sequence[str] = ()
 ) -> Layout:
-    """Return how columns fit into a width; None is any width.
+    """Return the layout of columns for a width; None for any width.
 
-    Headings are broken first, then texts that can be cut are cut, free text before names; then
-    columns are left out, those in ``drop`` first, in its order, then from the right. One stays.
+    First headings are broken, then texts are cut, free text before names; then columns are left
+    out, those in ``drop`` first, in its order, then from the right. One column always stays.
     """
     kept = list(columns)
     dropped: list[str] = []
@@ -478,7 +478,7 @@ def _cell(column: TableColumn, width: int, text: str) -> str:
 
 
 def _end(text: str, width: int) -> str:
-    """Return the longest end of a text that is no wider."""
+    """Return the longest end of a text that fits into the width."""
     start = max(len(text) - width, 0)
     while cell_len(text[start:]) > width:
         start += 1

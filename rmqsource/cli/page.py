@@ -1,4 +1,4 @@
-"""How ``report`` writes its file: wholly or not at all."""
+"""The file of ``report``, which is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_report(
     """
     _check_target(target)
     try:
-        # Told before the log is read, not after.
+        # Missing packages are reported before the log is read.
         notebook_package("pandas")
         notebook_package("matplotlib")
         text = _content(options, file_format, progress, report)
@@ -54,7 +54,7 @@ def write_report(
 
 
 def _check_target(target: Path) -> None:
-    """Raise `WrongUseError` where no file can be written: before the log is read, not after."""
+    """Raise `WrongUseError` if the file cannot be written, before the log is read."""
     if not target.parent.is_dir():
         raise WrongUseError(f"--output {target}: No such file or directory: {target.parent}")
     if target.is_dir():
@@ -93,7 +93,7 @@ def _content(
 
 @contextmanager
 def no_library_warnings() -> Iterator[None]:
-    """Keep from a person what other versions of pandas and matplotlib say to programmers."""
+    """Hide warnings of pandas and matplotlib, which are for programmers."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -108,12 +108,12 @@ def _plain(value: Any) -> Any:
 
 
 def _write_whole(target: Path, text: str) -> None:
-    """Write beside the file and rename, so that it is never half there."""
+    """Write a temporary file in the same directory and rename it, so that it is never partial."""
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
-        # What mkstemp makes is for its owner alone.
+        # Only the owner may read a file of mkstemp.
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)  # noqa: PTH101

@@ -1,4 +1,4 @@
-"""What the command line reads: the source's own planner and readers, without Spark."""
+"""Reads of the command line, by the source's own planner and readers, without Spark."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ _BROKER_KEYS = (
     *("listenPort", "namesrvAddr", "deleteWhen", "fileReservedTime", "flushDiskType"),
     *("autoCreateTopicEnable", "autoCreateSubscriptionGroup", "messageDelayLevel"),
 )
-"""Which tell a broker's configuration beside those that this package reads."""
+"""Keys that identify a broker's configuration, besides those that this package reads."""
 _OTHER_TABLES = (
     "; other tables have commands of their own: lag, groups, queues, dlq, delayed, transactions, "
     "segments, plan"
 )
 _RESERVED = {"path": "PATH", "paths": "PATH", "table": "the command", "config": "--config"}
 GREP_COLUMNS = ("body", "properties")
-"""What has to be read."""
+"""Columns that `Grep` searches."""
 
 
 class WrongUseError(Exception):
-    """The command line asks for something that cannot be; the text says what to write."""
+    """The command line asks for something impossible; the text says what to write instead."""
 
 
 def check_for_spark(what: str, path: str | Path) -> None:
-    """Raise where Spark cannot have a directory: it takes names in UTF-8 only."""
+    """Raise `WrongUseError` if a directory's name is not UTF-8, which Spark requires."""
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError as err:
@@ -75,8 +75,8 @@ def source_options(
     Parameters
     ----------
     flags
-        By the source's option: the flag that stands for it, and its value or values; what is None
-        or an empty list was not given.
+        Option of the source -> the flag that sets it, and its value or values; None or an empty
+        list if it was not given.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def source_options(
 
 
 def _check_config(path: str | None) -> None:
-    """Raise where a file is not a broker's: sizes and delay levels would silently be others."""
+    """Raise if a file is not a broker's: sizes and delay levels would silently be wrong."""
     if path is None:
         return
     given = load_broker_config(path)
@@ -119,7 +119,7 @@ def table_options(
     on_damage: OnDamage,
     topic: Sequence[str] = (),
 ) -> SourceOptions:
-    """Return the options of a table of metadata; selections that it does not know are refused."""
+    """Return the options of a metadata table; selections that it does not support are refused."""
     flags = {
         "table": ("the command", table),
         "config": ("--config", config),
@@ -129,7 +129,7 @@ def table_options(
 
 
 def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> dict[str, str]:
-    """Return the options of a read as Spark takes them; see `source_options`."""
+    """Return the options of a read in the form for Spark; see `source_options`."""
     options = {"paths": json.dumps([utf8_path(each) for each in paths])}
     for name, (flag, value) in flags.items():
         if isinstance(value, list):
@@ -148,9 +148,9 @@ def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> di
 
 
 def listed(flag: str, texts: Sequence[str]) -> list[str]:
-    """Return what a flag names that may be repeated, each once.
+    """Return the distinct values of a flag that may be repeated.
 
-    Each text is a list as the source's options take it: separated by commas, or a JSON array.
+    Each text is a list in the form of the source's options: separated by commas, or a JSON array.
     """
     try:
         return list(dict.fromkeys(item for text in texts for item in parse_list(flag, text)))
@@ -159,12 +159,12 @@ def listed(flag: str, texts: Sequence[str]) -> list[str]:
 
 
 def tag_expression(texts: Sequence[str]) -> str | None:
-    """Return the tags that a flag names as the source's option takes them; None: not given.
+    """Return the tags of a flag in the form of the source's option; None if not given.
 
     Raises
     ------
     WrongUseError
-        One is empty, or asks for more than one tag at once.
+        A text is empty, or requires several tags of one message.
     """
     tags: list[str] = []
     for text in texts:
@@ -193,10 +193,10 @@ def _check_free(name: str, options: Mapping[str, str], flags: Flags) -> None:
 
 
 def unknown_topics(*options: SourceOptions, seen: Collection[str] = ()) -> Iterator[str]:
-    """Yield what to say of each topic asked for that is neither in topics.json nor has queues.
+    """Yield a text for each requested topic that is neither in topics.json nor has queues.
 
-    Nothing where topics.json cannot be read, or there is neither: what topics there are is not
-    known then. ``seen`` are topics of messages that were found, as a deleted topic may have.
+    Nothing if topics.json cannot be read or there are no topics: the topics are then unknown.
+    ``seen`` are topics of messages that were read, which may include deleted topics.
     """
     asked = dict.fromkeys(t for one in options for t in one.topics or () if t not in seen)
     if not asked:
@@ -218,9 +218,9 @@ def unknown_topics(*options: SourceOptions, seen: Collection[str] = ()) -> Itera
 
 
 def lost_logs(*options: SourceOptions) -> Iterator[str]:
-    """Yield what to say of each store that has held messages, and whose log has no file at all.
+    """Yield a text for each store that had messages but whose log has no file.
 
-    A disk that is not mounted looks so.
+    A disk that is not mounted looks like this.
     """
     for snapshot in (snapshot for one in options for snapshot in open_snapshots(one)):
         with snapshot:
@@ -230,7 +230,7 @@ def lost_logs(*options: SourceOptions) -> Iterator[str]:
 
 
 def lost_ends(*options: SourceOptions) -> Iterator[str]:
-    """Yield what to say of each store whose log ends too early, as the rest of it proves."""
+    """Yield a text for each store whose log ends too early, as other files of the store prove."""
     for snapshot in (snapshot for one in options for snapshot in open_snapshots(one)):
         with snapshot:
             if snapshot.evident_lost_end is not None:
@@ -238,9 +238,9 @@ def lost_ends(*options: SourceOptions) -> Iterator[str]:
 
 
 def checking_bodies(extra: Sequence[str]) -> Flags:
-    """Return that a command which sums up or carries off checks bodies, unless it is told not to.
+    """Return the option for checking bodies, for commands that copy or summarise messages.
 
-    A copy of a damaged body would get a CRC that is right.
+    A copy of a damaged body would get a correct CRC. Empty if the user gives the option.
     """
     is_given = any(text.partition("=")[0].lower() == "checkcrc" for text in extra)
     return {} if is_given else {"checkCRC": ("the command", "true")}
@@ -249,15 +249,15 @@ def checking_bodies(extra: Sequence[str]) -> Flags:
 def read_messages(
     options: SourceOptions, columns: tuple[str, ...], progress: Callable[[int, int], None]
 ) -> Iterator[Columns]:
-    """Yield batches of messages; with ``mode=PERMISSIVE``, gaps too, as Spark would get them.
+    """Yield batches of messages; with ``mode=PERMISSIVE`` also damaged rows, as in Spark.
 
-    ``progress`` is told how many splits are read, and of how many.
+    ``progress`` is called with the number of splits read so far and their total.
     """
     return read_columns(options, columns, progress)
 
 
 def read_table(table: str, options: SourceOptions) -> Iterator[Columns]:
-    """Yield batches of a table of metadata."""
+    """Yield batches of a metadata table."""
     for snapshot in open_snapshots(options):
         with snapshot:
             yield from read_metadata(table, snapshot, options)
@@ -271,12 +271,12 @@ def rows_of(batch: Columns, limit: int | None = None) -> Iterator[dict[str, Any]
 
 
 class Grep:
-    """Keeps messages in whose body, or in one of whose ``NAME=VALUE``, an expression is found.
+    """Selects messages whose body, or one of whose ``NAME=VALUE``, matches an expression.
 
     Raises
     ------
     WrongUseError
-        It is no expression of RE2's.
+        The expression is empty or is not valid in RE2.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -292,7 +292,7 @@ class Grep:
             ) from err
 
     def mask(self, batch: Columns) -> Array:
-        """Return for each row whether it is kept."""
+        """Return for each row whether it matches."""
         in_body = self._found(batch["body"]).fill_null(False)
         return pc.or_(in_body, pa.array(self._in_properties(batch["properties"])))
 
@@ -300,7 +300,7 @@ class Grep:
         return pc.match_substring_regex(texts, self._pattern)
 
     def _in_properties(self, maps: Array) -> npt.NDArray[np.bool_]:
-        """Return for each row whether one of its properties has the pattern."""
+        """Return for each row whether one of its properties matches."""
         starts = maps.offsets.to_numpy()
         first, last = int(starts[0]), int(starts[-1])
         names = maps.keys.slice(first, last - first)

@@ -1,4 +1,4 @@
-"""What ``rocketmq-store recover`` does, and how it tells of it."""
+"""The work of ``rocketmq-store recover``, and its output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = 10
 def recover(
     options: SourceOptions, display: Display, report: Report, *, dry_run: bool, cut: bool
 ) -> None:
-    """Recover a store, or say what that would do."""
+    """Recover a store, or report what that would do."""
     path, config = one_path(options), config_to_write(options, report)
     if tell_lost_log(options, report):
         return
@@ -65,7 +65,7 @@ def recover(
 
 
 def _tell_not_mended(found: RecoveryResult, report: Report) -> None:
-    """Say what is not as it has to be, and what was not looked at."""
+    """Report unrepaired queues and files, and the parts that were not checked."""
     if found.queues_not_mended:
         report.damage(
             f"{len(found.queues_not_mended)} queues do not hold the records of the log, and were "
@@ -83,7 +83,7 @@ def _tell_not_mended(found: RecoveryResult, report: Report) -> None:
 
 
 def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
-    """Say what was lost, and what readable records were cut off; set the exit code."""
+    """Report lost messages and readable records that were cut off; set the exit code."""
     if log.lost_end is not None:
         verb = "would be" if dry_run else "were"
         flag = ", with --cut only" if dry_run else ""
@@ -105,7 +105,7 @@ def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
 
 
 def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str, Any]:
-    """Return what was done, or would be, by name; ends are exclusive."""
+    """Return the changes that were or would be made, by name; ends are exclusive."""
     log = found.log
     return {
         "store": path,

@@ -1,4 +1,4 @@
-"""What the commands say beside their rows: notes, damage, errors, progress, exit codes."""
+"""Output of the commands besides rows: notes, damage, errors, progress, exit codes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 _NOT_DONE = (
     *(WrongUseError, SourceOptionError, StoreConfigError, ClusterError),
     *(StoreKindError, StoreNotFoundError, StoreReadError, StoreWriteError, StoreLockedError),
-    OSError,  # of a file that no store has: what is imported, or what a page is written to
+    OSError,  # of a file outside stores, such as an imported file or a report
 )
 _MOST_CHARACTERS = 1600
 _AGAIN_SECONDS = 0.2
 
 
 class Report:
-    """What the command will say on standard error, and its exit code."""
+    """The output of a command on standard error, and its exit code."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -57,12 +57,12 @@ class Report:
         self.damages: list[str] = []
 
     def note(self, *texts: str) -> None:
-        """Say something that is no error, a line each."""
+        """Print texts, a line each, without changing the exit code."""
         for text in texts:
             print(printable(text.replace("\n", " ")), file=sys.stderr)
 
     def damage(self, text: str) -> None:
-        """Say what is damaged, once."""
+        """Report damage; a repeated text is printed only once."""
         if text in self.damages:
             return
         self.damages.append(text)
@@ -70,40 +70,40 @@ class Report:
         self.note(f"damage: {text}")
 
     def missing(self, *texts: str) -> None:
-        """Say what was asked for and is not there, a line each."""
+        """Report things that were requested but do not exist, a line each."""
         if texts:
             self.end_with(FOUND)
             self.note(*texts)
 
     def tell_missing(self, *options: SourceOptions, seen: Collection[str] = ()) -> None:
-        """Say which topics that the options name, and which logs of their stores, are not there.
+        """Report topics that the options name and logs of their stores that are missing.
 
-        Topics of messages that were found are ``seen``.
+        ``seen`` are the topics of messages that were read.
         """
         for text in (*lost_logs(*options), *lost_ends(*options)):
             self.damage(text)
         self.missing(*unknown_topics(*options, seen=seen))
 
     def not_read(self, text: str) -> None:
-        """Say what may not be read."""
+        """Report a part that may not be read."""
         self.end_with(NOT_DONE)
         self.note(f"not read: {text}")
 
     def end_with(self, code: int) -> None:
-        """Let the exit code be this one, or the greater one that was given before."""
+        """Raise the exit code to this one, unless it is greater already."""
         self.exit_code = max(self.exit_code, code)
 
     def nothing(self, text: str) -> None:
-        """Say that nothing was found, if so."""
+        """Report the text if the command has no rows."""
         if not self.rows:
             self.missing(text)
 
     def nothing_in(self, target: Path) -> None:
-        """Say that what was written is whole, and holds no message, if so."""
+        """If there are no rows, report that the target is complete but has no message."""
         self.nothing(f"no message matches: {target} was written, and holds none")
 
     def error(self, err: Exception) -> None:
-        """Say why the command ended, and what to write."""
+        """Report why the command failed, and which option may help."""
         self.end_with(NOT_DONE if isinstance(err, _NOT_DONE) else FOUND)
         hint = ""
         if isinstance(err, DamagedStoreError):
@@ -119,7 +119,7 @@ class Report:
 
 
 def _bounded(text: str) -> str:
-    """Return what of a library's message a person reads: some go on for pages."""
+    """Return the beginning and end of a long message: some libraries write pages."""
     if len(text) <= _MOST_CHARACTERS:
         return text
     half = _MOST_CHARACTERS // 2
@@ -127,7 +127,7 @@ def _bounded(text: str) -> str:
 
 
 class _Warnings(logging.Handler):
-    """Shows what the packages warn of; anything in the process may, so it sets no exit code."""
+    """Prints warnings of the packages; any part of the process may warn, so no exit code is set."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(logging.WARNING)
@@ -138,14 +138,14 @@ class _Warnings(logging.Handler):
 
 
 class ProgressBars:
-    """A bar on standard error for each stage of a long work, only for a person who watches."""
+    """A bar on standard error for each stage of a long task, only if that is a terminal."""
 
     def __init__(self) -> None:
         self._bars = shown_progress() if sys.stderr.isatty() else None
         self._tasks: dict[str, Any] = {}
 
     def step(self, stage: str, done: int, total: int) -> None:
-        """Note how much of a stage is done."""
+        """Show how much of a stage is done."""
         if self._bars is None:
             return
         if stage not in self._tasks:
@@ -154,12 +154,12 @@ class ProgressBars:
         self._bars.update(self._tasks[stage], completed=done, total=total)
 
     def splits(self, done: int, total: int) -> None:
-        """Note how many splits are read; a single one has no bar."""
+        """Show how many splits have been read; a single one has no bar."""
         if total != 1:
             self.step("reading", done, total)
 
     def hide(self) -> None:
-        """Take the bars away."""
+        """Remove the bars."""
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
@@ -167,7 +167,7 @@ class ProgressBars:
 
 @contextmanager
 def progress_bars() -> Iterator[ProgressBars]:
-    """Give bars, and take them away in the end."""
+    """Yield bars, and remove them at the end."""
     bars = ProgressBars()
     try:
         yield bars
@@ -177,7 +177,7 @@ def progress_bars() -> Iterator[ProgressBars]:
 
 @contextmanager
 def changing_line(bar_cells: int = 0) -> Iterator[Callable[..., None]]:
-    """Show a line on standard error, with a bar of so many cells; give what changes it."""
+    """Show a line on standard error, with a bar of so many cells; yield a function to change it."""
     from rich.progress import BarColumn, TextColumn  # noqa: PLC0415 (for a person only)
 
     bar = [BarColumn(bar_cells)] if bar_cells else []
@@ -188,7 +188,7 @@ def changing_line(bar_cells: int = 0) -> Iterator[Callable[..., None]]:
 
 
 def shown_progress(*columns: Any, terminal: Any = None) -> Any:
-    """Return what shows bars of rich on a terminal, standard error if none is given."""
+    """Return a ``rich`` progress display on a terminal, by default standard error."""
     from rich.console import Console  # noqa: PLC0415 (for a person only)
     from rich.progress import Progress  # noqa: PLC0415
 
@@ -205,7 +205,7 @@ def reporting() -> Iterator[Report]:
     for logger in loggers:
         logger.addHandler(handler)
     if hasattr(sys.stdout, "reconfigure"):
-        # What programs read does not depend on the language of the person.
+        # Output for programs must not depend on the user's locale.
         encoding = None if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
@@ -215,7 +215,7 @@ def reporting() -> Iterator[Report]:
     except KeyboardInterrupt:
         report.exit_code = INTERRUPTED
         report.note("rocketmq-store: interrupted")
-    except BrokenPipeError:  # the reader of the pipe has enough
+    except BrokenPipeError:  # the reader of the pipe is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (WrongUseError, SourceError, StoreError, OSError) as err:
         report.error(err)
@@ -228,14 +228,14 @@ def reporting() -> Iterator[Report]:
 
 @contextmanager
 def interrupted_once() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` at the first Ctrl-C only: nobody is to interrupt the tidying up."""
+    """Raise `KeyboardInterrupt` at the first Ctrl-C only: cleaning up must not be interrupted."""
     with _on_interrupt(_raise_once):
         yield
 
 
 @contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """Turn Ctrl-C and SIGTERM into an event, for a command that they end as it is meant to end."""
+    """Turn Ctrl-C and SIGTERM into an event, for commands that normally end by a signal."""
     asked = threading.Event()
 
     def ask(_number: int, _frame: Any) -> None:
@@ -247,10 +247,10 @@ def stop_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def cancelling(spark: Any, tell: Callable[[str], None]) -> Iterator[None]:
-    """Let Ctrl-C cancel the jobs of a session, so that Spark itself takes back what they wrote.
+    """Let Ctrl-C cancel the jobs of a session, so that Spark itself removes their output.
 
-    What runs on the driver alone, such as a commit, is awaited: it is short. A second Ctrl-C does
-    not wait.
+    Work on the driver alone, such as a commit, is short and is awaited. A second Ctrl-C does not
+    wait.
 
     Raises
     ------
@@ -260,7 +260,7 @@ def cancelling(spark: Any, tell: Callable[[str], None]) -> Iterator[None]:
     asked, over = threading.Event(), threading.Event()
 
     def cancel() -> None:
-        # Again and again: after one job, or while a plan is made, the next may begin.
+        # Repeatedly: after one job, or during planning, the next may begin.
         while not over.is_set():
             spark.sparkContext.cancelAllJobs()
             over.wait(_AGAIN_SECONDS)
@@ -296,7 +296,7 @@ def _on_interrupt(
     handler: Callable[[int, Any], None], number: signal.Signals = signal.SIGINT
 ) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python gives signals to the main thread only
+        yield  # Python delivers signals to the main thread only
         return
     before = signal.signal(number, handler)
     try:

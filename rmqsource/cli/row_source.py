@@ -1,4 +1,4 @@
-"""Where the rows of a command come from, stores or a cluster, and how messages are shown."""
+"""Sources of a command's rows (stores or a cluster), and the output of messages."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ SHAPE = Shape(
 
 
 class RowSource(ABC):
-    """What a command reads, after its options were checked."""
+    """A source of rows, whose options have been checked."""
 
     @abstractmethod
     def check(self, wanted: MessageChoice) -> None:
-        """Raise `WrongUseError` for messages that this source cannot give."""
+        """Raise `WrongUseError` for a choice that this source does not support."""
 
     @abstractmethod
     def messages(
         self, wanted: MessageChoice, found: FoundMessages, limit: int, progress: ProgressBars
     ) -> Generator[Row, None, None]:
-        """Yield the messages that are wanted; say which ids there are none of.
+        """Yield the chosen messages; report ids that have no message.
 
-        ``limit`` is how many rows are shown at most; 0 is all of them.
+        ``limit`` is the largest number of rows that are shown; 0 for all.
         """
 
     @abstractmethod
@@ -54,7 +54,7 @@ class RowSource(ABC):
 
     @abstractmethod
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
-        """Return a table of metadata, and its shape, with the store where there are several."""
+        """Return a metadata table and its shape, which shows the store if there are several."""
 
     @abstractmethod
     def show_topics(self, display: Display, limit: int) -> None:
@@ -62,9 +62,9 @@ class RowSource(ABC):
 
     @abstractmethod
     def tell_missing(self, seen: Collection[str] = ()) -> None:
-        """Report the topics and logs that were asked for and are not there.
+        """Report the requested topics and logs that are missing.
 
-        ``seen`` are the topics of messages that were found.
+        ``seen`` are the topics of messages that were read.
         """
 
 
@@ -78,7 +78,7 @@ class MessageChoice(NamedTuple):
     grep: Grep | None = None
 
     def check(self, options: SourceOptions) -> None:
-        """Raise `WrongUseError` for what cannot go together."""
+        """Raise `WrongUseError` for flags that contradict each other."""
         for name in ("unique_keys", "message_ids"):
             if self.ids and getattr(options, name):
                 raise WrongUseError("--id: is given by --option too; give one of them")
@@ -94,7 +94,7 @@ class MessageChoice(NamedTuple):
 
 
 class FoundMessages:
-    """Rows of messages; rows of damage go to the report."""
+    """Rows of messages; damaged rows go to the report."""
 
     def __init__(self, columns: Sequence[str], report: Report, grep: Grep | None = None) -> None:
         needed = ("topic", "store_timestamp", "commit_log_offset", "queue_offset", "store")
@@ -113,7 +113,7 @@ class FoundMessages:
                     yield row
 
     def _searched(self, batch: Columns) -> Columns:
-        """Return the rows in which the pattern is found, and those of damage."""
+        """Return the rows that match the pattern, and damaged rows."""
         if self._grep is None:
             return batch
         keep = self._grep.mask(batch)
@@ -126,16 +126,16 @@ class FoundMessages:
 def show_messages(
     source: RowSource, wanted: MessageChoice, display: Display, limit: int, report: Report
 ) -> None:
-    """Write the messages that a source selects, and that have one of the ids if there are any.
+    """Write the messages that a source selects, only those with one of the ids if there are any.
 
-    Rows of damage go to the report, as does what was asked for and is not there.
+    Damaged rows, and requested topics or logs that are missing, go to the report.
 
     Raises
     ------
     WrongUseError
-        The source cannot give what is wanted.
+        The source does not support the choice.
     ClusterError
-        The cluster cannot be reached, or refuses.
+        The cluster cannot be reached, or refuses the request.
     """
     source.check(wanted)
     writer = MessageWriter(display, limit, report, in_full=bool(wanted.ids))
@@ -151,12 +151,12 @@ def show_messages(
 
 
 class MessageWriter:
-    """Writes rows of messages, so many at most, and tells of what is left out.
+    """Writes rows of messages up to a limit, and reports if there are more.
 
     Parameters
     ----------
     limit
-        Most rows; 0: all.
+        Most rows to write; 0 for all.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class MessageWriter:
         self._has_more = False
 
     def write(self, rows: Rows, progress: ProgressBars) -> None:
-        """Write rows until there are enough."""
+        """Write rows until the limit is reached."""
         for row in rows:
             if self._limit and self._report.rows == self._limit:
                 self._has_more = True
@@ -185,7 +185,7 @@ class MessageWriter:
                 self.rows.write(row)
 
     def close(self) -> None:
-        """Write what was held back, and say if that is not all, or nothing."""
+        """Write pending rows, and report if there are more, or none at all."""
         self.rows.close()
         if self._has_more:
             self._report.note(f"there is more than these {self._limit}: --limit 0 shows all")
@@ -198,7 +198,7 @@ def write_new_rows(
     writer: RowWriter,
     wait: Callable[[], None],
 ) -> None:
-    """Write rows as they come; ends when ``wait`` raises."""
+    """Write rows as they come, until ``wait`` raises."""
     while True:
         for row in rows:
             writer.write(row)

@@ -1,4 +1,4 @@
-"""Times on the command line: what a text means, and how long ago ``1h`` is."""
+"""Times and limits on the command line: parsing of texts such as ``1h`` (ago) and ``500g``."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ FailAboveBytes = Annotated[
 
 
 def span_ms(text: str) -> int | None:
-    """Return a span of time as ``90s``, ``5m`` or ``1h30m`` in ms; None for any other text."""
+    """Return a span such as ``90s``, ``5m`` or ``1h30m`` in ms; None for any other text."""
     if not _SPAN.fullmatch(text.strip()):
         return None
     return round(sum(float(number) * _UNIT_MS[unit] for number, unit in _PART.findall(text)))
 
 
 def now_ms() -> int:
-    """Return the time in ms since the epoch."""
+    """Return the current time in ms since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 class Clock(NamedTuple):
-    """What time it is, and in which zone a time without an offset is meant."""
+    """The current time in ms, and the zone of times without an offset (None if not given)."""
 
     now: int
     zone: tzinfo | None = None
 
     def instant_ms(self, flag: str, text: str) -> int:
-        """Return a time: ``now``, a span before it, ISO 8601, or ms since the epoch.
+        """Return a time in ms: ``now``, a span before it, ISO 8601, or ms since the epoch.
 
         Raises
         ------
         WrongUseError
-            It is none of them, or has no offset and there is no ``--tz``.
+            The text has another form, or it has no offset and ``--tz`` is not given.
         """
         ago = span_ms(text)
         if ago is not None or text.strip().lower() == "now":
@@ -81,12 +81,12 @@ class Clock(NamedTuple):
             raise WrongUseError(f"{flag}: {err.reason}; or {hint}") from err
 
     def window(self, since: str | None, until: str | None) -> tuple[str | None, str | None]:
-        """Return a half-open span of time as the source's options take it.
+        """Return a half-open span of time in the form of the source's options.
 
         Raises
         ------
         WrongUseError
-            One is no time, or the span ends before it begins.
+            A text is not a time, or the span ends before it begins.
         """
         ends = [
             None if text is None else self.instant_ms(flag, _given(flag, text))
@@ -108,7 +108,7 @@ def _given(flag: str, text: str) -> str:
 
 
 def _text(milliseconds: int | None) -> str | None:
-    """Return ms so that nobody takes them for seconds; what no calendar holds stays a number."""
+    """Return ms as ISO 8601, never read as seconds; as a number if no date can represent them."""
     if milliseconds is None:
         return None
     try:
@@ -119,12 +119,12 @@ def _text(milliseconds: int | None) -> str | None:
 
 
 def clock_of(name: str | None) -> Clock:
-    """Return the clock of now with the zone of ``--tz``.
+    """Return a clock with the current time and the zone of ``--tz``.
 
     Raises
     ------
     WrongUseError
-        There is no such zone.
+        The zone does not exist.
     """
     return Clock(now_ms(), None if name is None else _zone(name.strip()))
 
@@ -152,12 +152,12 @@ def _zone(name: str) -> tzinfo:
 
 
 def _local_zone() -> tzinfo:
-    """Return the zone of this machine, with its rules where they are known."""
+    """Return the zone of this machine."""
     return _Local()
 
 
 class _Local(tzinfo):
-    """The machine's zone: Python knows its offset at each instant, but gives it no name."""
+    """The machine's zone: Python knows its offset at each instant, but has no object for it."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
         return None if moment is None else moment.replace(tzinfo=None).astimezone().utcoffset()
@@ -174,26 +174,26 @@ class _Local(tzinfo):
 
 
 class Threshold(NamedTuple):
-    """A limit: of ``unit`` ``count``, ``ms`` or ``bytes``."""
+    """A limit, whose ``unit`` is ``count``, ``ms`` or ``bytes``."""
 
     text: str
     unit: str
     most: int
 
     def judge(self, value: int, what: str, report: Report) -> None:
-        """Let a command end with an alert if a value is above the limit."""
+        """Report an alert and set the exit code if a value is above the limit."""
         if value > self.most:
             report.end_with(FOUND)
             report.note(f"alert: {what}, above {self.text}")
 
 
 def count(text: str | None) -> Threshold | None:
-    """Return a limit of a number of things."""
+    """Return a limit for a count; None if ``text`` is."""
     return _parsed(text, "count", lambda given: parse_int(_FLAG, given))
 
 
 def count_or_span(text: str | None) -> Threshold | None:
-    """Return a limit of a number of messages, or of a time."""
+    """Return a limit for a number of messages, or for a time."""
     span = None if text is None else span_ms(text)
     if text is None or span is None:
         return _parsed(text, "count", lambda given: parse_int(_FLAG, given), " or a time as 5m")
@@ -201,7 +201,7 @@ def count_or_span(text: str | None) -> Threshold | None:
 
 
 def size(text: str | None) -> Threshold | None:
-    """Return a limit of a number of bytes."""
+    """Return a limit for a number of bytes."""
     return _parsed(text, "bytes", lambda given: parse_bytes(_FLAG, given))
 
 

@@ -1,4 +1,4 @@
-"""How ``trace`` and ``diff`` show what they found."""
+"""Output of ``trace`` and ``diff``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRACE_COLUMNS = (
 
 
 def show_lives(lives: Sequence[Life], display: Display, report: Report) -> None:
-    """Write lives: for people a heading and a timeline each, else one row per event."""
+    """Write lives: in a table a heading and a timeline for each, else one row per event."""
     if not display.is_table:
         writer = row_writer(display, TRACE_COLUMNS)
         for number, life in enumerate(lives, 1):
@@ -102,7 +102,7 @@ def _moment(milliseconds: int) -> datetime | None:
 
 
 def show_differences(found: Difference, display: Display, limit: int, report: Report) -> None:
-    """Write the differences, and on standard error how many there are."""
+    """Write the differences, and their number on standard error."""
     for text in found.damage:
         report.damage(text)
     report.rows = found.messages_a + found.messages_b

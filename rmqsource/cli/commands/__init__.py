@@ -1,1 +1,1 @@
-"""The commands of ``rocketmq-store``: a module for those that belong together."""
+"""The commands of ``rocketmq-store``: one module for each group of related commands."""

@@ -1,4 +1,4 @@
-"""The commands about consumer groups: lag, groups, dlq.
+"""The commands about backlogs: lag, groups, dlq, delayed, timers, transactions.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
@@ -101,7 +101,7 @@ Everything = Annotated[bool, typer.Option("--all", help="Those that are over, to
 
 
 def add_group_commands(app: typer.Typer) -> None:
-    """Add the commands of this module."""
+    """Add the commands about consumer groups."""
     app.command(
         epilog=examples(
             "lag /data/store",
@@ -146,7 +146,7 @@ def lag(
 
 
 class _Shown(NamedTuple):
-    """What of the lag is shown, and when it is an alert."""
+    """The part of the lag to show, and the limit for alerts (None if none)."""
 
     display: Display
     limit: int
@@ -167,7 +167,7 @@ def _show_lag(table: "Table", shape: Shape, shown: _Shown, said: Report) -> None
 
 
 def tell_outside(rows: "Table", said: Report, *, is_alert: bool = False) -> None:
-    """Say which groups have an offset outside of its queue."""
+    """Report the groups that have an offset outside its queue."""
     found = offsets_outside(rows)
     for text in found[:_SHOWN_OUTSIDE]:
         said.note(f"alert: {text}" if is_alert else text)
@@ -178,7 +178,7 @@ def tell_outside(rows: "Table", said: Report, *, is_alert: bool = False) -> None
 
 
 def _judge_lag(rows: "Table", most: Threshold, said: Report) -> None:
-    """Alert for each group and topic that is too far behind."""
+    """Report an alert for each group and topic whose lag is above the limit."""
     if not rows.num_rows:
         return
     at = rows.column_names.index("lag")
@@ -240,7 +240,7 @@ def dlq(
         flags = SelectionFlags(since=since, until=until).flags(source.config, view.clock())
         options = source_options(path, source.option, flags, said.damage)
         shape = for_stores(_DEAD, options)
-        shape.chosen(display)  # tells of a wrong column before the log is read
+        shape.chosen(display)  # reports a wrong column before the log is read
         _show_dead(options, groups, (shape, display, view.limit(limit)), most, said)
         said.tell_missing(options)
 
@@ -269,7 +269,7 @@ def _show_dead(
 
 # Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 def add_waiting_commands(app: typer.Typer) -> None:
-    """Add the commands of this module."""
+    """Add the commands about messages that wait."""
     app.command(
         epilog=examples("delayed /data/store", "delayed /data/store --fail-above 1m --limit 5")
     )(delayed)
@@ -332,7 +332,7 @@ def timers(
 
 
 class _Waiting(NamedTuple):
-    """A table of messages that wait, and what is asked about it."""
+    """A table of waiting messages, and the flags of its command."""
 
     table: str
     shape: Shape
@@ -361,7 +361,7 @@ def _show_waiting(asked: _Waiting, path: StorePaths, source: Source, view: View)
 
 
 def _with_overdue(table: "Table", now: int) -> "Table":
-    """Return the rows with how long they should have been delivered ago; null if not overdue."""
+    """Return the rows with the ms by which each is overdue; null if it is not."""
     due = table["deliver_timestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     late = pc.subtract(pa.scalar(now, pa.int64()), due)
     is_late = pc.and_(pc.equal(table["state"].cast(pa.string()), _PENDING), pc.greater(late, 0))

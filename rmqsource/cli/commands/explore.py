@@ -47,14 +47,14 @@ from rmqsource.explore.message_trace import trace_messages as find_lives
 
 
 class ReportFormat(str, Enum):
-    """What a report is written as."""
+    """The format of a report."""
 
     html = "html"
     json = "json"
 
 
 class Way(str, Enum):
-    """What messages of two stores are compared by."""
+    """How messages of two stores are matched."""
 
     key = "key"
     position = "position"
@@ -173,7 +173,7 @@ def export(
     with reporting() as said:
         flags = selection.flags(source.config, clock_of(tz))
         flags.update(checking_bodies(source.option))
-        # Tells what is wrong before Spark starts.
+        # Reports wrong options before Spark starts.
         options = source_options(path, source.option, flags, said.damage)
         partitions = checked_partitions(listed("--partition-by", partition_by))
         check_target(out)

@@ -40,7 +40,7 @@ _NOT_REPLICATED = (
 
 
 class Ack(str, Enum):
-    """What is reported to the master as had."""
+    """The offset that is acknowledged to the master."""
 
     flushed = "flushed"
     appended = "appended"
@@ -48,7 +48,7 @@ class Ack(str, Enum):
 
 
 class FollowFormat(str, Enum):
-    """How the state is told."""
+    """The format of the state."""
 
     text = "text"
     json = "json"
@@ -66,7 +66,7 @@ _ACK_MEANS = {
 
 
 class FollowTarget(NamedTuple):
-    """What to follow, and how."""
+    """The master to follow, the path of the copy, and the flags of the command."""
 
     master: str
     path: str
@@ -133,19 +133,19 @@ def follow(
         wanted = FollowTarget(master, path, until, ack, _first_offset(from_offset), cut)
         options = table_options("checkpoint", [path], source.config, source.option, said.damage)
         config = slave_config(options)
-        with suppress(StoreNotFoundError):  # it is made
+        with suppress(StoreNotFoundError):  # it is created
             if tell_lost_log(options, said):
                 return
         _follow(wanted, config, output, said)
 
 
 def slave_config(options: "SourceOptions") -> MessageStoreConfig:
-    """Return the configuration of a copy: that of its master, in the role of a slave.
+    """Return the configuration of a copy: its master's, in the role of a slave.
 
     Raises
     ------
     WrongUseError
-        The path holds other things, or the log would lie where the master has its own.
+        The directory has other contents, or the log would be in the master's own directory.
     """
     path = options.paths[0]
     check_can_be_store(path)
@@ -160,14 +160,14 @@ def slave_config(options: "SourceOptions") -> MessageStoreConfig:
 
 
 def check_can_be_store(path: str) -> None:
-    """Raise WrongUseError for a directory that holds other things."""
+    """Raise WrongUseError for a directory that has other contents than a store."""
     reason = why_no_store(path)
     if reason is not None:
         raise WrongUseError(f"{path}: {reason}")
 
 
 def log_outside(config: MessageStoreConfig) -> Optional[str]:
-    """Return a directory of the log that is not below the root of the store; None: all are."""
+    """Return an absolute log directory, which is outside the store; None if all are inside."""
     logs = (config.store_path_commit_log, config.read_only_commit_log_store_paths)
     names = (name for log in logs if log for name in log.split(","))
     return next((name for name in names if name.startswith("/")), None)
@@ -192,7 +192,7 @@ def _follow(
     from store_core.ha.ha_client import HAClient  # noqa: PLC0415
     from store_core.ha.peer import parse_address  # noqa: PLC0415
 
-    parse_address(wanted.master)  # before a store is made for it
+    parse_address(wanted.master)  # before a store is created
     store = MessageStore(config)
     with progress_bars() as bars:  # of a copy that was not stopped cleanly
         store.load(progress=partial(bars.step, "log"))
@@ -214,7 +214,7 @@ def _follow(
 
 @contextmanager
 def _error_told_once() -> Iterator[None]:
-    """Leave out the line of the log about the error that ends the client, and this command."""
+    """Drop the client's log line about its final error, which this command reports itself."""
     log = logging.getLogger("store_core.ha.ha_client")
 
     def is_no_error(record: logging.LogRecord) -> bool:
@@ -246,9 +246,9 @@ def _tell_start(wanted: FollowTarget, store: MessageStore, said: Report) -> None
 
 
 def watch(client: "HAClient", until: Optional[int], stop: Event, tell: TellFollowed) -> str:
-    """Tell the state from time to time; return why that is over.
+    """Report the state from time to time; return why the command ends.
 
-    What a copy had before counts for ``until`` when it was found to be the master's.
+    Data that the copy had at the start counts for ``until`` once it is known to be the master's.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The commands about where messages lie: queues, segments, plan.
+"""The commands about where messages are stored: queues, segments, plan.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """

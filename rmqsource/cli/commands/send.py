@@ -1,4 +1,4 @@
-"""The command that sends messages to a running cluster: send.
+"""The commands that send messages to a running cluster and show new ones: send, tail.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
@@ -40,11 +40,11 @@ _COLUMNS = (
 _GROUP = "rocketmq-store"
 _RESERVED = {"TAGS": "--tag", "KEYS": "--key", "DELAY": "--delay-level"}
 _DEFAULTS = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "10000"}
-"""What expired before it could be shown is told, and what waits is shown in parts."""
+"""Messages that expired unread are reported, and a backlog is shown in parts."""
 
 
 class Content(NamedTuple):
-    """What is sent, but for the body."""
+    """A message to send, without its body."""
 
     topic: str
     tag: Optional[str] = None
@@ -56,7 +56,7 @@ class Content(NamedTuple):
 
 
 def add_send_command(app: typer.Typer) -> None:
-    """Add the command of this module."""
+    """Add the command send."""
     app.command(
         epilog=examples(
             "send --namesrv 10.0.0.5:9876 --topic orders --body 'one coffee' --key order-1",
@@ -175,7 +175,7 @@ def _send_all(
 
 
 def _queue_of(queues: "Sequence[MessageQueue]", wanted: Optional[str]) -> "Optional[MessageQueue]":
-    """Return the queue that ``ID`` or ``BROKER:ID`` names; None: any."""
+    """Return the queue that ``ID`` or ``BROKER:ID`` names; None if any queue will do."""
     if wanted is None:
         return None
     broker_name, _, queue_id = wanted.rpartition(":")
@@ -233,7 +233,7 @@ def _row(result: "SendResult") -> dict[str, Any]:
 
 # Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 def add_tail_command(app: typer.Typer) -> None:
-    """Add the command of this module."""
+    """Add the command tail."""
     app.command(
         epilog=examples(
             "tail --namesrv 10.0.0.5:9876 --topic orders",

@@ -41,7 +41,7 @@ _Tell = Callable[["ServedState"], None]
 
 
 class ServeFormat(str, Enum):
-    """How what goes on is told."""
+    """The format of the state."""
 
     text = "text"
     json = "json"
@@ -49,7 +49,7 @@ class ServeFormat(str, Enum):
 
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Where it listens, and who finds it how."""
+    """Addresses on which the broker listens, and how clients find it."""
 
     port: Annotated[int, typer.Option(min=0, max=_MAX_PORT, help="The broker's; 0: any.")] = 10_911
     namesrv: Annotated[
@@ -81,7 +81,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True)
 class Security:
-    """Who may do what."""
+    """Access control and encryption."""
 
     acl: Annotated[
         Optional[str], typer.Option(metavar="FILE", help="Accounts: a plain_acl.yml of 4.9.")
@@ -110,7 +110,7 @@ class Security:
 
 @dataclass(frozen=True)
 class Role:
-    """What it does with its store, if it is not a master alone."""
+    """The broker's role, if it is not a plain master."""
 
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Change nothing; others may have the store open.")
@@ -161,13 +161,13 @@ def serve(
         options = table_options("checkpoint", [path], source.config, source.option, said.damage)
         _check_store(options)
         if not role.read_only:
-            with suppress(StoreNotFoundError):  # it is made
+            with suppress(StoreNotFoundError):  # it is created
                 if tell_lost_log(options, said):
                     return
         _allow_many_files()
         begin = time.monotonic()
         cluster = _served(options, network, security, role)
-        with stop_signals() as stop, cluster:  # a signal while it starts counts when it is up
+        with stop_signals() as stop, cluster:  # a signal during the start takes effect after it
             where = _tell_start(path, cluster, security, role, said)
             said.note(f"ready after {time.monotonic() - begin:.2f} s")
             with _telling(where, as_json=output is ServeFormat.json) as tell:
@@ -180,19 +180,19 @@ def serve(
 
 
 def _cores(role: Role) -> AbstractContextManager[None]:
-    """Return on which cores it runs: a slave on all, as its log comes in pieces of many records."""
+    """Return a context that uses one core; a slave uses all, as its log comes in large pieces."""
     from rmqnet.cpu_affinity import on_one_core  # noqa: PLC0415 (on demand)
 
     return on_one_core() if role.replica_of is None else nullcontext()
 
 
 def _allow_many_files() -> None:
-    """Let the process open all the files that it may: clients and files of the store count."""
+    """Raise the limit of open files to its maximum: clients and store files count towards it."""
     import resource  # noqa: PLC0415 (Unix only)
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with suppress(ValueError, OSError):  # some systems know no such number
+        with suppress(ValueError, OSError):  # some systems refuse the hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
@@ -207,7 +207,7 @@ def _explained() -> Iterator[None]:
 
 
 def _check_store(options: "SourceOptions") -> None:
-    """Refuse what is no store, and a log that is another one's."""
+    """Refuse a directory that is not a store, and a log that belongs to another store."""
     path = options.paths[0]
     check_can_be_store(path)
     properties = store_properties(options)
@@ -292,7 +292,7 @@ def _tls(security: Security, key_password: Optional[str]) -> "Optional[ServerTls
 def _tell_start(
     path: str, cluster: "ServedStore", security: Security, role: Role, said: Report
 ) -> dict[str, Any]:
-    """Say where it is and who may come in; return the addresses by name."""
+    """Report the addresses and who may connect; return the addresses by name."""
     config = cluster.controller.config
     said.note(
         f"broker {config.broker_name} of cluster {config.broker_cluster_name} serves {path} at "
@@ -330,9 +330,10 @@ def _watch(cluster: "ServedStore", stop: Event, tell: _Tell) -> None:
 
 @contextmanager
 def _telling(where: dict[str, Any], *, as_json: bool) -> Iterator[_Tell]:
-    """Give what tells of a state, as often as it likes: as JSON a line a second on standard output.
+    """Yield a function that reports a state; it may be called often.
 
-    Else one line on standard error that changes, only for a person who watches.
+    JSON is written to standard output, a line a second. Otherwise one changing line is shown on
+    standard error, only if that is a terminal.
     """
     if as_json:
         lines: StateLines[ServedState] = StateLines(where, lambda state: state._asdict())
@@ -347,14 +348,14 @@ def _telling(where: dict[str, Any], *, as_json: bool) -> Iterator[_Tell]:
 
 
 class Rates:
-    """What comes and leaves a second, as a person reads it."""
+    """Messages and bytes per second in and out, as text."""
 
     def __init__(self) -> None:
         self._messages_in, self._bytes_in = Rate(), Rate()
         self._messages_out, self._bytes_out = Rate(), Rate()
 
     def text(self, state: "ServedState") -> str:
-        """Take in a state; return its line."""
+        """Record a state; return its line."""
         came = self._messages_in.take(state.messages_in), self._bytes_in.take(state.bytes_in)
         left = (
             self._messages_out.take(state.messages_out),

@@ -1,4 +1,4 @@
-"""The commands that write messages, or tidy up after writes: copy, import, clean-staging.
+"""The commands that write messages or clean up after writes: copy, import, clean-staging.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.
 """
@@ -93,7 +93,7 @@ def copy(
         flags = selection.flags(source.config, view.clock())
         flags.update(checking_bodies(source.option))
         display = view.display()
-        # Tells what is wrong before Spark starts.
+        # Reports wrong options before Spark starts.
         options = source_options([src], source.option, flags, said.damage)
         said.tell_missing(options)
         sink = _sink_options(target, write_option)
@@ -151,7 +151,7 @@ def import_(
 
 @contextmanager
 def _no_empty_store(target: str) -> Iterator[None]:
-    """Where the block ends early, take away the directories that it made and left empty."""
+    """If the block fails, remove the directories that it created and left empty."""
     was_there = Path(target).exists()
     try:
         yield
@@ -164,7 +164,7 @@ def _no_empty_store(target: str) -> Iterator[None]:
 
 
 def copied_row(target: str, done: "Copied") -> dict[str, Any]:
-    """Return what a copy appended, by name."""
+    """Return the result of a copy, by name."""
     made = done.commit
     return {
         "store": target,
@@ -177,7 +177,7 @@ def copied_row(target: str, done: "Copied") -> dict[str, Any]:
 
 
 def _tell(verb: str, target: str, done: "Copied", said: Report) -> None:
-    """Say what was appended, and what was left out."""
+    """Report the messages appended, left out and damaged."""
     if done.gaps:
         said.damage(f"{done.gaps:,} places cannot be read; what was there was not {verb}")
     if done.skipped:

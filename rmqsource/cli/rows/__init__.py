@@ -1,1 +1,1 @@
-"""The rows of commands, of files and of clusters."""
+"""Rows for commands, from files and from clusters."""

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     Rows = Iterator[Row]
 
 _MOST_MERGED = 64
-"""Queues that are read side by side, each with messages that were pulled ahead."""
+"""Queues that are read side by side, each with prefetched messages."""
 _LEAST_ROWS = 32
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 _LOOK_SECONDS = 0.5
@@ -74,13 +74,13 @@ _TOPICS = Shape(
 
 
 class ClusterRows(RowSource):
-    """Rows of the cluster that options name; reading them reports topics that it lacks."""
+    """Rows of the cluster that options name; reading reports topics that it does not have."""
 
     def __init__(self, options: LiveOptions, report: Report) -> None:
         self._options, self._report = options, report
 
     def check(self, wanted: MessageChoice) -> None:
-        """Raise `WrongUseError` for what a cluster cannot give; see `RowSource`."""
+        """Raise `WrongUseError` for a choice that clusters do not support; see `RowSource`."""
         if wanted.last is not None and not wanted.follow:
             raise WrongUseError(
                 "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
@@ -89,7 +89,7 @@ class ClusterRows(RowSource):
     def messages(
         self, wanted: MessageChoice, found: FoundMessages, limit: int, progress: ProgressBars
     ) -> Generator[Row, None, None]:
-        """Yield messages, oldest first, or those of ids; see `RowSource`."""
+        """Yield messages, oldest first, or those with the ids; see `RowSource`."""
         known = only_known(self._options, self._report)
         if known is None:
             return
@@ -100,7 +100,7 @@ class ClusterRows(RowSource):
             yield from _rows(known, found, limit, progress, stack)
 
     def follow(self, wanted: MessageChoice, writer: RowWriter) -> None:
-        """Raise `WrongUseError`: another command does that."""
+        """Raise `WrongUseError`: the command tail follows clusters."""
         raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
 
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
@@ -114,7 +114,7 @@ class ClusterRows(RowSource):
         return table, shape._replace(shown=(*shape.shown, "store")) if several else shape
 
     def show_topics(self, display: Display, limit: int) -> None:
-        """Write a row for each topic, over all brokers; those with the most messages first."""
+        """Write a row for each topic, over all brokers, the one with the most messages first."""
         writer = row_writer(display, _TOPICS)
         known = only_known(self._options, self._report)
         rows: list[Row] = []
@@ -131,7 +131,7 @@ class ClusterRows(RowSource):
         self._report.rows = len(rows)
 
     def tell_missing(self, seen: Collection[str] = ()) -> None:
-        """Add nothing: `messages` and `table` have reported what the cluster lacks."""
+        """Do nothing: `messages` and `table` have reported missing topics."""
 
 
 def _rows(
@@ -141,7 +141,7 @@ def _rows(
     progress: ProgressBars,
     stack: ExitStack,
 ) -> Rows:
-    """Return rows in order of their store times; of many queues, queue by queue."""
+    """Return rows in order of their store times; if there are many queues, queue by queue."""
     splits = plan_live_read(options)
     ranges = [part for s in splits if isinstance(s, LiveSplit) for part in s.ranges]
     read = _in_small_batches(options, limit) if limit else options
@@ -162,7 +162,7 @@ def _rows(
 
 
 def _in_small_batches(options: LiveOptions, limit: int) -> LiveOptions:
-    """Return options with which the first rows come soon."""
+    """Return options with small batches, so that the first rows come soon."""
     rows = min(options.reading.batch_rows, max(limit + 1, _LEAST_ROWS))
     return replace(options, reading=replace(options.reading, batch_rows=rows))
 
@@ -190,7 +190,7 @@ def _columns(options: LiveOptions, found: FoundMessages) -> tuple[str, ...]:
 
 
 class _Bar:
-    """Tells how much of all queues was read; rows that no filter lets through count too."""
+    """Shows how much of all queues has been read, including rows that filters drop."""
 
     def __init__(self, progress: ProgressBars, ranges: list[QueueSlice]) -> None:
         self._progress = progress
@@ -199,7 +199,7 @@ class _Bar:
         self._done = 0
 
     def reach(self, first: QueueSlice, offset: int) -> None:
-        """Note that a queue, which begins with a range, was read to an offset."""
+        """Record that a queue, whose first range is given, was read up to an offset."""
         done = offset + 1 - first.start
         self._done += done - self._reached.get(first.queue, 0)
         self._reached[first.queue] = done
@@ -214,7 +214,7 @@ def _age(row: dict[str, Any]) -> datetime:
 def _rows_of_ids(
     ids: Sequence[str], options: LiveOptions, found: FoundMessages, report: Report
 ) -> Rows:
-    """Yield the messages of each id; what no id leads to is told."""
+    """Yield the messages of each id; report ids without messages."""
     for text in ids:
         kind, rows = _rows_of_id(text, options, found)
         if rows:
@@ -265,7 +265,7 @@ def _batches_of_place(text: str, options: LiveOptions, found: FoundMessages) -> 
 async def _record(
     cluster: Cluster, address: str, commit_log_offset: int, options: LiveOptions
 ) -> tuple[str, bytes] | None:
-    """Return the store and the bytes of a record; None: no broker has that address or place."""
+    """Return a record's store and bytes; None if no broker has the address or the record."""
     info = await cluster.name_servers.cluster_info()
     names = {at: name for name, places in info.brokers.items() for at in places.values()}
     if address not in names:
@@ -273,16 +273,16 @@ async def _record(
     topic = next(iter(options.reading.topics or ()), "")
     try:
         body = await cluster.brokers.view_message(address, topic, commit_log_offset)
-    except BrokerError:  # nothing begins there
+    except BrokerError:  # no record begins there
         return None
     return f"{names[address]}@{address}", body
 
 
 class Tail(NamedTuple):
-    """Where it ends, if not by a signal."""
+    """Limits at which a tail ends, besides a signal."""
 
     end_ms: int | None = None
-    """Messages stored then or later are not shown."""
+    """Messages stored at this time or later are not shown."""
     limit: int | None = None
 
 
@@ -292,7 +292,7 @@ def follow(options: LiveOptions, tail: Tail, display: Display, report: Report) -
     Raises
     ------
     ClusterError
-        The cluster cannot be reached at the start, or refuses.
+        The cluster cannot be reached at the start, or refuses the request.
     """
     writer = row_writer(display, SHAPE)
     known = only_known(options, report)
@@ -305,7 +305,7 @@ def follow(options: LiveOptions, tail: Tail, display: Display, report: Report) -
             is_over = False
             while not stop.is_set():
                 if not is_over and tail.end_ms is not None and now_ms() >= tail.end_ms:
-                    follower.pin_target(named=False)  # what comes from now on may have no end
+                    follower.pin_target(named=False)  # new messages may arrive without end
                     is_over = True
                 rows = batches.next(stop)
                 for row in _wanted(rows or [], tail, report.rows):
@@ -324,7 +324,7 @@ def follow(options: LiveOptions, tail: Tail, display: Display, report: Report) -
 
 
 class _Batches:
-    """What is new, in parts that are no longer than the options allow."""
+    """New messages, in parts whose size the options limit."""
 
     def __init__(
         self,
@@ -336,12 +336,12 @@ class _Batches:
     ) -> None:
         self._cluster, self._follower, self._found, self._report = cluster, follower, found, report
         self._reached = follower.initial
-        # Where it begins is in the ranges.
+        # The ranges determine where the read begins.
         reading = replace(options.reading, starting_timestamp_ms=None, starting_offsets=None)
         self._options = replace(options, reading=reading)
 
     def next(self, stop: Event) -> list[dict[str, Any]] | None:
-        """Return new messages, oldest first; None: there are none, or a signal came."""
+        """Return new messages, oldest first; None if there are none, or a signal came."""
         end = self._follower.next_offset(self._reached, limited=True)
         if end == self._reached:
             return None
@@ -352,7 +352,7 @@ class _Batches:
         return rows
 
     def _read(self, ranges: list[QueueSlice], stop: Event) -> list[dict[str, Any]] | None:
-        """Read all of a batch before any of it is shown: where that fails it is read again."""
+        """Read a whole batch before any of it is shown; if that fails, read it again."""
         is_told = False
         while not stop.is_set():
             try:
@@ -375,7 +375,7 @@ class _Batches:
 
 
 def _follower(options: LiveOptions) -> LiveFollower:
-    return LiveFollower(options, start=Start.ANY)  # what other brokers have is shown meanwhile
+    return LiveFollower(options, start=Start.ANY)  # an absent broker does not delay the others
 
 
 def _wanted(rows: list[dict[str, Any]], tail: Tail, shown: int) -> list[dict[str, Any]]:
@@ -392,7 +392,7 @@ def _moment(milliseconds: int | None) -> datetime | None:
 
 
 def only_known(options: LiveOptions, report: Report) -> LiveOptions | None:
-    """Return options that name known topics only, and tell of the others; None: none is left.
+    """Return options with the known topics only, and report the others; None if none is left.
 
     Raises
     ------
@@ -412,7 +412,7 @@ def only_known(options: LiveOptions, report: Report) -> LiveOptions | None:
 def tell_unknown_topics(
     asked: Iterable[str], known: Iterable[str], namesrv_addr: str, report: Report
 ) -> None:
-    """Say which topics no broker has, each with the nearest that one has."""
+    """Report the topics that no broker has, each with the most similar known name."""
     names = set(known)
     for topic in asked:
         if topic not in names:
@@ -421,7 +421,7 @@ def tell_unknown_topics(
 
 
 class _Asked(NamedTuple):
-    """A topic, and what those of its brokers told that answered."""
+    """A topic's route, and the queues reported by those of its brokers that answered."""
 
     route: TopicRoute
     queues: list[QueueStats]

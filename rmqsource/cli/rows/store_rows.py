@@ -1,4 +1,4 @@
-"""Rows of the files of stores: messages in order, by id, the newest, those that come."""
+"""Rows from the files of stores: messages in order, by id, the newest, new ones as they come."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _UNSELECTED: dict[str, Any] = dict.fromkeys(
     )
 )
 PLACE_COLUMNS = ("store_timestamp", "commit_log_offset", "queue_offset", "store")
-"""What rows need so that they can be ordered."""
+"""Columns that rows need for ordering."""
 _FIRST_WINDOW = 1 << 20
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -63,7 +63,7 @@ class StoreRows(RowSource):
         self._missing: list[str] = []
 
     def check(self, wanted: MessageChoice) -> None:
-        """Raise `WrongUseError` for what cannot go together; see `RowSource`."""
+        """Raise `WrongUseError` for flags that contradict each other; see `RowSource`."""
         wanted.check(self._options)
 
     def messages(
@@ -80,7 +80,7 @@ class StoreRows(RowSource):
             yield from read(self._options)
 
     def _of_ids(self, ids: Sequence[str], read: Read) -> Rows:
-        """Yield the messages of each id, every message once; note ids of which there is none."""
+        """Yield the messages of each id, every message once; record ids without messages."""
         shown = set()
         for text in ids:
             for kind, options in reads_of_id(text, self._options):
@@ -99,7 +99,7 @@ class StoreRows(RowSource):
                 self._missing.append(text)
 
     def follow(self, wanted: MessageChoice, writer: RowWriter) -> None:
-        """Write the newest messages, oldest first, and then what comes; see `RowSource`."""
+        """Write the newest messages, oldest first, and then new ones; see `RowSource`."""
         self._report.tell_missing(self._options)
         with progress_bars() as progress:
             found = FoundMessages(writer.columns, self._report, wanted.grep)
@@ -109,15 +109,15 @@ class StoreRows(RowSource):
         write_new_rows(follower.look, rows, writer, lambda: time.sleep(_LOOK_SECONDS))
 
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
-        """Return a table of metadata of all stores; see `RowSource`."""
+        """Return a metadata table of all stores; see `RowSource`."""
         return whole_table(name, self._options), for_stores(shape, self._options)
 
     def show_topics(self, display: Display, limit: int) -> None:
-        """Write what each topic takes of the disk; see `RowSource`."""
+        """Write the disk use of each topic; see `RowSource`."""
         show_topics(self._options, display, limit, self._report)
 
     def tell_missing(self, seen: Collection[str] = ()) -> None:
-        """Report ids, topics and logs that are not there; see `RowSource`."""
+        """Report ids, topics and logs that are missing; see `RowSource`."""
         self._report.missing(*not_found(self._missing, self._options))
         topics = set(self._options.topics or ()) & set(seen)
         self._report.tell_missing(self._options, seen=topics)
@@ -129,10 +129,10 @@ def _read(found: FoundMessages, progress: ProgressBars, options: SourceOptions) 
 
 
 def reads_of_id(text: str, options: SourceOptions) -> list[tuple[str, SourceOptions]]:
-    """Return what an id may be, and the read that finds it so, in the order to try them.
+    """Return the kinds of id that a text may be, each with its read, in the order to try them.
 
-    A client's id (UNIQ_KEY) can have the form of an offset message id, but hardly ever names a
-    record of the store that has this id.
+    A client's id (UNIQ_KEY) may look like an offset message id, but the store hardly ever has a
+    record with that message id.
     """
     by_key = ("unique key", replace(options, unique_keys=(text,)))
     if not is_message_id(text.upper()):
@@ -141,7 +141,7 @@ def reads_of_id(text: str, options: SourceOptions) -> list[tuple[str, SourceOpti
 
 
 def not_found(ids: Iterable[str], options: SourceOptions) -> Iterator[str]:
-    """Yield what to say of ids that a read did not find: there is none, or it is not selected."""
+    """Yield a text for each id that a read did not find: no such message, or not selected."""
     everything = replace(options, **_UNSELECTED)
     for text in ids:
         for _, read in reads_of_id(text, everything):
@@ -162,7 +162,7 @@ def _rows_of_ids(options: SourceOptions) -> Iterator[dict[str, Any]]:
 
 
 def _why_not(row: dict[str, Any], options: SourceOptions) -> str:
-    """Say what of a message the options do not select."""
+    """Return the reasons why the options do not select a message."""
     topic, pattern, tag = row["topic"], options.topic_pattern, row["tags"]
     keys = row["keys"] or []
     at = round(row["store_timestamp"].timestamp() * 1000) if row["store_timestamp"] else None
@@ -193,13 +193,13 @@ def newest(
 ) -> list[Row]:
     """Return the newest messages that the options select, newest first.
 
-    Each log is read backwards, in windows of doubling size, until there are enough; of a topic
-    only what its queues name there. Damage is passed over, and told of.
+    Each log is read backwards, in windows of doubling size, until there are enough messages; for
+    a topic, only the records that its queues name. Damage is skipped and reported.
 
     Parameters
     ----------
     read
-        Gives the rows that options select, with ``PLACE_COLUMNS`` at least.
+        Returns the rows that options select, with ``PLACE_COLUMNS`` at least.
     """
     pinned = _pinned(options)
     found = []
@@ -224,13 +224,13 @@ class Follower:
         self._seen: dict[str, int] = {}
 
     def begin(self, count: int) -> list[Row]:
-        """Return the newest messages, oldest first; from here on others are new."""
+        """Return the newest messages, oldest first; messages stored later are new."""
         pinned = _pinned(self._options)
         self._seen = {path: end.stop for path, end in parse_token(pinned.snapshot or "").items()}
         return newest(pinned, count, self._read)[::-1] if count else []
 
     def look(self) -> list[Row]:
-        """Return what came since the last look, oldest first."""
+        """Return the messages stored since the last call, oldest first."""
         pinned = _pinned(self._options)
         rows: list[Row] = []
         for path, held in parse_token(pinned.snapshot or "").items():
@@ -245,20 +245,20 @@ class Follower:
             try:
                 rows += self._span(replace(pinned, paths=(path,)), begin, held.stop)
             except (DataLossError, FileVanishedError):
-                continue  # the broker deletes old files meanwhile: the next look tells how many
+                continue  # the broker is deleting old files: the next call reports how many bytes
             self._seen[path] = held.stop
         return sorted(rows, key=_age)
 
     def _span(self, of_store: SourceOptions, begin: int, end: int) -> list[Row]:
-        """Return the rows of a part of a log; all of them or an error."""
+        """Return all rows of a part of a log, or fail."""
         return list(self._read(_within(of_store, begin, end))) if begin < end else []
 
 
 def _pinned(options: SourceOptions) -> SourceOptions:
-    """Return options that pin where the logs end now, and pass over damage.
+    """Return options that pin the current ends of the logs, and skip damage.
 
-    Rows of damage have no place among the newest; with ``PERMISSIVE`` all of a log would be read
-    to find them.
+    Damaged rows have no place among the newest; with ``PERMISSIVE`` the whole log would be read
+    for them.
     """
     mode = "DROPMALFORMED" if options.mode == "PERMISSIVE" else options.mode
     return replace(options, mode=mode, snapshot=options.snapshot or make_token(options))
