@@ -174,7 +174,7 @@ def _divided(rows: Int64s, wanted: npt.NDArray[np.bool_] | None) -> tuple[Int64s
 
 
 def _numbers(table: Table, columns: tuple[str, ...]) -> Int64s:
-    """Return a number for each row; two rows have the same number only if they are equal."""
+    """Return a number for each row; two rows have equal numbers exactly if they are equal."""
     numbers = np.zeros(table.num_rows, np.int64)
     for name in columns:
         encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")

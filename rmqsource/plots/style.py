@@ -97,7 +97,7 @@ def x_label(ax: Any, text: str) -> None:
 
 
 def _figure_class() -> Any:
-    """Return a class of figures that a notebook shows as pictures by itself."""
+    """Return a class of figures that notebooks display as pictures."""
     base = notebook_package("matplotlib.figure").Figure
 
     def picture(figure: Any) -> bytes:

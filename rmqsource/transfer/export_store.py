@@ -124,7 +124,7 @@ def export(
     Parameters
     ----------
     target
-        The directory; requires that it does not exist or is empty.
+        A directory that does not exist or is empty.
     file_format
         ``parquet``, ``json`` (bytes in Base64) or ``csv`` (with a header; bytes in Base64, keys
         and properties as JSON).
