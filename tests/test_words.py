@@ -35,7 +35,7 @@ _ROOMS = {
         "client/consumer", "client/producer",
     ),
     "rmqsource": (
-        "", "demo", "explore", "live", "metadata", "options", "plots", "report", "scan", "sink",
+        "", "cli/rows", "demo", "explore", "live", "metadata", "options", "plots", "report", "scan", "sink",
         "spark", "stream", "transfer",
     ),
 }  # fmt: skip
