@@ -55,7 +55,7 @@ def spans(text: str) -> set[str]:
 
 
 def fault_of(span: str) -> str | None:
-    """Return why a text in backticks resolves to nothing; None if it resolves, or is not a name."""
+    """Return why a text in backticks resolves to nothing; None if it does, or is not a name."""
     if "/" in span:
         is_ours = (ROOT / span.partition("/")[0]).is_dir()
         return f"no such path: {span}" if is_ours and not (ROOT / span).exists() else None
