@@ -13,27 +13,31 @@ row  stopped  facts                                                             
 2    either   only zeros follow                                                   the end
 3    open     nothing from here on was dispatched: a broker is writing            the end
 4    either   a staged job that was not committed begins here                     the end
-5    cleanly  the checkpoint confirms the record before as the last (not row 8)   the end
-6    either   no readable record follows                                          damage, no loss
-7    either   the first two of those after, or the only one, are older than the   the end
-              record before (not row 8; not after a crash that left units of
+5    crashed  the record here lacks only its first eight bytes, and none from     the end
+              here on was flushed or dispatched: a kill interrupted an append
+6    cleanly  the checkpoint confirms the record before as the last (not row 9)   the end
+7    either   no readable record follows                                          damage, no loss
+8    either   the first two of those after, or the only one, are older than the   the end
+              record before (not row 9; not after a crash that left units of
               some, or if the checkpoint calls one of them flushed)
-8    cleanly  the checkpoint does not call the record before dispatched last,     damage
+9    cleanly  the checkpoint does not call the record before dispatched last,     damage
               but one of those after; or all of those are dispatched
-9    cleanly  those after were never dispatched                                   the end
-10   crashed  none of those after was flushed or dispatched                       a crash's tail
-11   either   anything else                                                       damage
+10   cleanly  those after were never dispatched                                   the end
+11   crashed  none of those after was flushed or dispatched                       a crash's tail
+12   either   anything else                                                       damage
 ===  =======  ==================================================================  ================
 
-Rows 5 and 7 to 9 apply only if no later segment has a readable record: recovery deletes those.
+Rows 5, 6 and 8 to 10 apply only if no later segment has a readable record: recovery deletes those.
 A record was dispatched if any unit of its queue refers to it by position and size: after a rebuild
 or a dispatch over damage, units are at other queue offsets than their records say. It was never
 dispatched if none does, and its queue is complete up to the failure, as far as is known. Otherwise
 it is not known.
-If row 6 applies to a record that can be read (it fails only a CRC), recovery cuts it off only if
+If row 7 applies to a record that can be read (it fails only a CRC), recovery cuts it off only if
 the store crashed, or if it was never dispatched: a clean stop leaves no half-written record.
-Readers treat a crash's tail as damage; recovery may cut it, and saves a copy. It does the same with
-an append to a slave that a kill ended (its first bytes are zeros): the master may be gone by then.
+Readers treat a crash's tail as damage; recovery may cut it, and saves a copy. It saves one of an
+interrupted append, too: on a slave, the master may be gone by then. An append writes its first
+eight bytes last, so none of its records was acknowledged. On a slave it may be older than what was
+flushed before it: the master's clock may have been set back.
 """
 
 from __future__ import annotations
@@ -43,13 +47,21 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from store_core.codec.crc32 import first_invalid
+from store_core.codec.record_frames import RecordFrames
+from store_core.layout import (
+    HEADER_IPV4,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    MIN_RECORD_BYTES,
+    RECORD_PREFIX,
+)
 from store_core.log.commit_log import scan_frames
 from store_core.log.log_scan import BatchSizer, skip_gap
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from store_core.codec.record_frames import RecordFrames
     from store_core.log.commit_log import ReadableLog
 
 ZEROS = "only zeros follow"
@@ -59,9 +71,11 @@ OLDER = "the next readable record is older: an old cut of the log"
 NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
 NO_RECORD_AFTER = "damaged bytes, and no record after them"
 CRASH_TAIL = "the store crashed before what follows was flushed or dispatched"
-UNFINISHED_APPEND = "bytes of the master that were not yet appended before a crash"
+UNFINISHED_APPEND = "a crash interrupted the append of what follows"
 DAMAGED = "a record is damaged"
 LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
+
+_NEVER = int(np.iinfo(np.int64).max)
 
 DISPATCHED, NO_UNIT, UNKNOWN, LACKING, REPLACED = 2, 1, 0, -1, -2
 """States of a record, in this order: a unit of its queue refers to it; it gets no unit (a prepared
@@ -102,9 +116,12 @@ class CutEvidence(Protocol):
         Store time of the record dispatched last, by the checkpoint; 0 or None = not known.
     physic_msg_timestamp
         Store time up to which the log was flushed, by the checkpoint; 0 or None = not known.
+    is_slave
+        Whether the store's records come from a master.
     """
 
     stopped_cleanly: bool
+    is_slave: bool
     confirm_phy_offset: int | None
     logics_msg_timestamp: int | None
     physic_msg_timestamp: int | None
@@ -161,6 +178,21 @@ class _Following:
         """
         return self._evidence.stopped_cleanly and self._found.is_cut
 
+    @property
+    def is_unfinished_append(self) -> bool:
+        """Whether a crash interrupted the append of these records and one before them."""
+        evidence, start = self._evidence, self._failure.offset
+        if evidence.stopped_cleanly or self._after < 0:
+            return False
+        record = _record_without_head(self._log, start, self._after)
+        if record is None or self._found.has_dispatched:
+            return False
+        if DISPATCHED in evidence.unit_states(start, 0).states_of(record):
+            return False
+        own_ms = int(record.column("store_timestamp")[0])
+        oldest_ms = min(own_ms, self._found.oldest_timestamp)
+        return evidence.is_slave or is_unflushed(oldest_ms, self._failure.last_timestamp, evidence)
+
     @cached_property
     def _found(self) -> _Found:
         size = self._log.segments.file_size
@@ -189,7 +221,7 @@ class _Found:
     ) -> None:
         self._header_bytes, self._noted = header_bytes, noted
         self.has_last = self.has_flushed = False
-        self.last_timestamp = 0
+        self.last_timestamp, self.oldest_timestamp = 0, _NEVER
         self.is_replaced = False
         self._run_end, self._last_known = start, last_known
         self._last_times: list[int] = []
@@ -234,6 +266,7 @@ class _Found:
         self.has_dispatched |= len(dispatched) > 0
         self.has_last |= bool((times[dispatched] == self._noted[0]).any())
         self.has_flushed |= bool((times == self._noted[1]).any())
+        self.oldest_timestamp = min(self.oldest_timestamp, int(times.min(initial=_NEVER)))
         self.is_replaced |= bool((is_run & (states == REPLACED)).any())
         queued = states != NO_UNIT
         self._last_times = [*self._last_times, *times[is_run & queued][-2:].tolist()][-2:]
@@ -254,7 +287,7 @@ class _Found:
 def reason_for_end(
     log: ReadableLog, failure: Failure, after: int, evidence: CutEvidence
 ) -> str | None:
-    """Return why a log ends where validation fails (rows 5 to 9); None if it does not.
+    """Return why a log ends where validation fails (rows 5 to 10); None if it does not.
 
     Parameters
     ----------
@@ -262,6 +295,8 @@ def reason_for_end(
         Start of the first readable record after it, in its segment; -1 if none.
     """
     following = _Following(log, failure, after, evidence)
+    if following.is_unfinished_append:
+        return UNFINISHED_APPEND
     if following.holds_last:
         return None
     confirmed = evidence.confirm_phy_offset or 0
@@ -272,6 +307,45 @@ def reason_for_end(
     if failure.last_start >= 0 and _begins_before(log, after, failure.last_timestamp):
         return None if following.crashed_dispatched else OLDER
     return NEVER_DISPATCHED if following.was_never_dispatched else None
+
+
+def is_unflushed(oldest_ms: int, last_ms: int, evidence: CutEvidence) -> bool:
+    """Return whether the checkpoint calls none of the records after a failure flushed.
+
+    Some records of the millisecond that was flushed last may not have been flushed.
+
+    Parameters
+    ----------
+    oldest_ms, last_ms
+        Store times of the oldest of those, and of the record before.
+    """
+    physic = evidence.physic_msg_timestamp or 0
+    return oldest_ms > physic or oldest_ms == physic == last_ms
+
+
+def _record_without_head(log: ReadableLog, start: int, stop: int) -> RecordFrames | None:
+    """Return the record that fills a range if its first eight bytes are zeros, else None.
+
+    Those bytes, its size and magic code, are filled in, and its CRC is right.
+    """
+    segment = log.segments.find(start)
+    if segment is None or segment.header_bytes:
+        return None
+    at, size = start - segment.from_offset, stop - start
+    records = log.records(segment, segment.from_offset + log.segments.file_size)
+    if size < MIN_RECORD_BYTES or not records.is_zero(at, at + RECORD_PREFIX.size):
+        return None
+    header = HEADER_IPV4.unpack(records.bytes_at(at, HEADER_IPV4.size))
+    if header.commit_log_offset != start:
+        return None
+    data = records.bytes_at(at, size).copy()
+    for magic_code in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
+        head = RECORD_PREFIX.pack(total_size=size, magic_code=magic_code)
+        data[: len(head)] = np.frombuffer(head, np.uint8)
+        frames = RecordFrames(data, start, np.zeros(1, np.int64))
+        if first_invalid(frames) == 1:
+            return frames
+    return None
 
 
 def _begins_before(log: ReadableLog, offset: int, time_ms: int) -> bool:

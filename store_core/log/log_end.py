@@ -60,7 +60,7 @@ class LogEnd(NamedTuple):
     """End of the readable log (exclusive), and the sentence that says why it is there.
 
     ``proven_start`` is the start of a record that is known to be part of the log, near the end;
-    -1 if there is none. ``tail_offset`` is where the damage at the end of the log begins (row 6 of
+    -1 if there is none. ``tail_offset`` is where the damage at the end of the log begins (row 7 of
     `end_rules`); the end itself if the log ends with a whole record.
     """
 

@@ -15,7 +15,6 @@ from store_core.codec.crc32 import first_invalid
 from store_core.codec.record_frames import RecordFrames, walk_records
 from store_core.errors import LogDamageError
 from store_core.files.byte_source import last_nonzero
-from store_core.files.mapped_file import HEAD_BYTES
 from store_core.log.commit_log import last_begun_by, scan_frames
 from store_core.log.end_rules import (
     CRASH_TAIL,
@@ -25,6 +24,7 @@ from store_core.log.end_rules import (
     ZEROS,
     CutEvidence,
     Failure,
+    is_unflushed,
     reason_for_end,
 )
 from store_core.log.log_scan import skip_gap
@@ -68,16 +68,7 @@ class Cut(NamedTuple):
 
 
 class RecoveryEvidence(CutEvidence, Protocol):
-    """Evidence of recovery from the files of a store other than its log.
-
-    Attributes
-    ----------
-    physic_msg_timestamp
-        Store time up to which the log was flushed, by the checkpoint; 0 or None = not known.
-    """
-
-    physic_msg_timestamp: int | None
-    is_slave: bool
+    """Evidence of recovery from the files of a store other than its log."""
 
     def is_dispatched_behind(self, offset: int) -> bool:
         """Return whether a queue had a unit of a readable record after an offset."""
@@ -166,10 +157,10 @@ def _judge_bytes(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) ->
         return Cut(ZEROS, 0, Behind(), Loss.NOTHING)
     behind = records_behind(log, end)
     if not behind.in_later_segment:
-        if behind.records and _is_unfinished_append(log, end, evidence):
-            return Cut(UNFINISHED_APPEND, data_bytes, behind, Loss.CRASH_TAIL)
         failure = Failure(end, walk.last_start, walk.last_timestamp)
         reason = reason_for_end(log, failure, behind.first_offset, evidence)
+        if reason == UNFINISHED_APPEND:
+            return Cut(reason, data_bytes, behind, Loss.CRASH_TAIL)
         if reason is not None:
             return Cut(reason, data_bytes, behind, Loss.OLD_CUT if behind.records else Loss.NOTHING)
     if behind.records == 0:
@@ -177,27 +168,10 @@ def _judge_bytes(log: ReadableLog, walk: LogWalk, evidence: RecoveryEvidence) ->
         if last.records:
             return Cut(LAST_DAMAGED, data_bytes, last, Loss.MESSAGES)
         return Cut("no readable record follows", data_bytes, behind, Loss.NOTHING)
-    physic = evidence.physic_msg_timestamp or 0
-    # Some records of the millisecond that was flushed last may not have been flushed.
-    is_new = behind.oldest_timestamp > physic or (
-        behind.oldest_timestamp == physic == walk.last_timestamp
-    )
+    is_new = is_unflushed(behind.oldest_timestamp, walk.last_timestamp, evidence)
     if not evidence.stopped_cleanly and is_new and not evidence.is_dispatched_behind(end):
         return Cut(CRASH_TAIL, data_bytes, behind, Loss.CRASH_TAIL)
     return Cut(DAMAGED, data_bytes, behind, Loss.MESSAGES)
-
-
-def _is_unfinished_append(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> bool:
-    """Return whether a kill interrupted an append to a slave, which writes the first bytes last.
-
-    Store times do not matter: a master's clock may have been set back.
-    """
-    segment = log.segments.find(end)
-    if evidence.stopped_cleanly or not evidence.is_slave or segment is None:
-        return False
-    at, stop = end - segment.from_offset, _end_of_segment(log, segment)
-    is_begun = log.records(segment, stop).is_zero(at, at + HEAD_BYTES)
-    return is_begun and not evidence.is_dispatched_behind(end)
 
 
 def _damaged_last(log: ReadableLog, end: int, evidence: RecoveryEvidence) -> Behind:

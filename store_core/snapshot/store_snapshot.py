@@ -565,6 +565,7 @@ class _Evidence:
         self._store = store
         checkpoint = store.checkpoint
         self.stopped_cleanly = store.state is StoreState.STOPPED
+        self.is_slave = store.config.is_slave
         self.confirm_phy_offset = checkpoint.confirm_phy_offset if checkpoint else None
         if store.dledger_directories:  # a DLedger log never sets it
             self.confirm_phy_offset = None

@@ -421,22 +421,27 @@ class StoreTimes:
             Store times of the first records after them, which may be odd too; empty if none follow.
         """
         times = np.concatenate([store_timestamps, next_times])
-        first = self._last
-        if first is None:  # the very first is judged by later ones
-            is_later = len(times) > 2 and times[0] > times[2]  # noqa: PLR2004
-            first = int(times[2] if is_later else times[min(1, len(times) - 1)])
         corrected = np.zeros(len(times), bool)
         # The second of two odd times in a row shows only when the first is corrected.
         while len(rows := np.flatnonzero(~corrected & self._odd(times, not len(next_times)))):
             corrected[rows] = True
             for row in np.flatnonzero(corrected).tolist():
-                times[row] = times[row - 1] if row else first
+                times[row] = times[row - 1] if row else self._before(times, corrected)
         times = times[: len(store_timestamps)]
         for row in np.flatnonzero(corrected[: len(times)]).tolist():
             found = (commit_log_offsets[row], store_timestamps[row], times[row])
             self.corrected.append(CorrectedTime(*map(int, found)))
         self._last = int(times[-1])
         return times
+
+    def _before(self, times: Int64s, corrected: npt.NDArray[np.bool_]) -> int:
+        """Return the time of the record before; the very first is judged by later ones."""
+        if self._last is not None:
+            return self._last
+        is_later = len(times) > 2 and times[0] > times[2]  # noqa: PLR2004
+        wanted = 2 if is_later else min(1, len(times) - 1)
+        good = np.flatnonzero(~corrected)
+        return int(times[good[0] if corrected[wanted] and len(good) else wanted])
 
     def _odd(self, store_timestamps: Int64s, is_end: bool) -> npt.NDArray[np.bool_]:
         times = np.clip(store_timestamps, -_LIMIT_MS, _LIMIT_MS)

@@ -297,6 +297,7 @@ class NoEvidence:
     """A store of which nothing but the log is left."""
 
     stopped_cleanly: bool = True
+    is_slave: bool = False
     confirm_phy_offset: int | None = None
     logics_msg_timestamp: int | None = None
     physic_msg_timestamp: int | None = None

@@ -14,7 +14,7 @@ from store_core import MessageStore, MessageStoreConfig
 from store_core.commit_job import close_committed, open_for_commit
 from store_core.errors import LogDamageError
 from store_core.layout import CHECKPOINT, CQ_UNIT, HEADER_IPV4
-from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED
+from store_core.log.end_rules import CRASH_TAIL, DAMAGED, NEVER_DISPATCHED, UNFINISHED_APPEND
 from store_core.recovery.recovery_plan import Loss
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.staged_commit.staging import CrashPoints
@@ -184,16 +184,28 @@ def crashed(root: Path, *, units: int, flushed: int) -> tuple[StoreFactory, int]
 
     ``units`` and ``flushed`` say how many records were dispatched and flushed.
     """
+    factory, at = written(root, units=units)
+    factory.data[at + 90] ^= 0xFF
+    crash(factory, flushed)
+    return factory, at
+
+
+def written(root: Path, *, units: int, **fields: object) -> tuple[StoreFactory, int]:
+    """Return a store of 12 records, so many of them dispatched, and where the 6th one begins."""
     factory = StoreFactory(root)
     for number in range(12):
-        factory.add(queue_id=number % 2, dispatched=number < units, queue_offset=number // 2)
-    at = factory.records[5].commit_log_offset
-    factory.data[at + 90] ^= 0xFF
+        factory.add(
+            queue_id=number % 2, dispatched=number < units, queue_offset=number // 2, **fields
+        )
+    return factory, factory.records[5].commit_log_offset
+
+
+def crash(factory: StoreFactory, flushed: int) -> None:
+    """Write the files of a store that crashed when so many records were flushed."""
     factory.write(abort=b"1")
     time_ms = factory.records[flushed - 1].store_timestamp
     data = CHECKPOINT.struct.pack(time_ms, START_MS, 0, 0, 0, 0)
-    (root / "checkpoint").write_bytes(data.ljust(4096, b"\0"))
-    return factory, at
+    (factory.root / "checkpoint").write_bytes(data.ljust(4096, b"\0"))
 
 
 @pytest.mark.parametrize(
@@ -430,6 +442,58 @@ def test_a_torn_unit_before_damage_is_mended_only_when_it_is_known_what_follows(
         with pytest.raises(LogDamageError, match=r"6 readable records.*--cut"):
             recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
     assert factory.segment_path().read_bytes()[at:].rstrip(b"\0")
+
+
+@pytest.mark.parametrize("topic", ["TopicA", "T" * 130])
+@pytest.mark.parametrize("units", [0, 5])
+def test_an_append_that_a_kill_interrupted_is_no_damage(tmp_path, units, topic):
+    """Several messages at once are one write, whose first eight bytes come last."""
+    factory, at = written(tmp_path, units=units, topic=topic)
+    factory.data[at : at + 8] = bytes(8)
+    crash(factory, 4)
+    kept = [record.commit_log_offset for record in factory.records[:5]]
+    assert reading(tmp_path) == (kept, 0, at, UNFINISHED_APPEND)
+    planned = plan_recovery(str(tmp_path), SMALL).log
+    assert (planned.log_end, planned.loss, planned.records_behind) == (at, Loss.CRASH_TAIL, 6)
+    done = recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS).log
+    assert (done.reason, len(list(Path(done.kept_at).iterdir()))) == (UNFINISHED_APPEND, 1)
+    assert reading(tmp_path)[:3] == (kept, 0, at)
+
+
+@pytest.mark.parametrize(
+    ("units", "flushed"),
+    [(6, 5), (7, 5), (12, 5), (5, 6), (5, 7), (5, 12)],
+)
+def test_what_was_flushed_or_dispatched_was_appended(tmp_path, units, flushed):
+    """Also if only the record without its first bytes was."""
+    factory, at = written(tmp_path, units=units)
+    factory.data[at : at + 8] = bytes(8)
+    crash(factory, flushed)
+    shown = [record.commit_log_offset for record in factory.records]
+    assert reading(tmp_path)[:2] == ([*shown[:5], *shown[6:]], 1)
+
+
+@given(data=st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_only_whole_records_were_appended_at_once(tmp_path, data):
+    """With any other bit of the first record wrong, that its CRC covers, it is damage."""
+    root = tmp_path / "store"
+    shutil.rmtree(root, ignore_errors=True)
+    factory, at = written(root, units=5)
+    factory.data[at : at + 8] = bytes(8)
+    body = range(HEADER_IPV4.size, HEADER_IPV4.size + len(b"body"))
+    byte = data.draw(st.sampled_from([*range(12), *range(28, 36), *body]), "byte")
+    factory.data[at + byte] ^= 1 << data.draw(st.integers(0, 7), "bit")
+    crash(factory, 5)
+    assert reading(root)[1] == 1
+
+
+def test_a_store_that_was_stopped_cleanly_has_no_interrupted_append(tmp_path):
+    factory, at = written(tmp_path, units=12)
+    factory.data[at : at + 8] = bytes(8)
+    factory.write()
+    assert reading(tmp_path)[1] == 1
+    assert plan_recovery(str(tmp_path), SMALL).log.loss is Loss.MESSAGES
 
 
 def test_the_sink_cuts_no_message_of_a_crash(tmp_path):

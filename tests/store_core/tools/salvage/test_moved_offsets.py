@@ -178,6 +178,12 @@ def test_the_first_of_all_is_told_by_those_behind():
     assert looked_at([9_000_000, 10, 20])[0] == [20, 10, 20]
 
 
+def test_the_first_of_all_is_not_told_by_an_odd_one():
+    found, corrected = looked_at([222, -779, -315_360_000_781, 222])
+    assert min(found) >= -779
+    assert [one.commit_log_offset for one in corrected] == [0, 200]
+
+
 @pytest.mark.parametrize("wrong", [-(10**12), 9_000_000])
 def test_the_last_of_a_batch_is_told_by_the_record_after_it(wrong):
     times, offsets = StoreTimes(), np.arange(3, dtype=np.int64)
