@@ -95,7 +95,7 @@ SHOWN = {
         "b'one coffee'",
         "True 0\nb'one tea'\n[True]\n",
     ),
-    "writing.md": ("|[o1]|", "3 messages from a stream", "121 messages replayed"),
+    "writing.md": ("|[o1]|", "3 messages from a stream"),
 }
 """Page -> what its examples print, among other things. Pages without an example are not there."""
 
