@@ -1,8 +1,8 @@
-"""What a JVM makes of a program's classes at its start, kept in a file that later JVMs map.
+"""An archive of a program's JVM classes, written to a file that later JVMs map.
 
-Tests start hundreds of JVMs, and reading classes is much of what these do: with the file a name
-server, a broker and a client need a quarter to a third less, a Spark session two fifths. A JVM that
-cannot use the file, as that of another JDK, goes on without.
+Tests start hundreds of JVMs, and loading classes takes much of their time. With the archive a name
+server, a broker and a client need a quarter to a third less time, a Spark session two fifths less.
+A JVM that cannot use the archive, such as one of another JDK, starts without it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _TIMEOUT_SECONDS = 300
 
 
 def listing_option(listed: Path) -> str:
-    """Return what lets a JVM write the names of the classes that it loads into a file."""
+    """Return the option with which a JVM lists the classes that it loads in a file."""
     return f"-XX:DumpLoadedClassList={listed}"
 
 
 def archive_options(archive: Path) -> list[str]:
-    """Return what lets a JVM use an archive, where there is one."""
+    """Return the option with which a JVM uses an archive if there is one."""
     return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def archive_classes(archive: Path, listed: Path, program: Sequence[str]) -> None:
-    """Make an archive of listed classes; where that fails there is none.
+    """Archive the listed classes; if that fails, leave no archive.
 
     Parameters
     ----------
     archive
         The file to make.
     listed
-        Names of classes, by a JVM with `listing_option`.
+        Class names, as a JVM with `listing_option` lists them.
     program
-        ``-jar FILE`` or ``-cp JARS``, as that JVM had it.
+        ``-jar FILE`` or ``-cp JARS``, as given to the JVM that listed the classes.
     """
     with tempfile.TemporaryDirectory(prefix="class-archive-", dir=archive.parent) as folder:
         made = Path(folder, archive.name)
@@ -49,15 +49,15 @@ def archive_classes(archive: Path, listed: Path, program: Sequence[str]) -> None
 def run(
     command: Sequence[str], *, until: str | None = None, env: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Run a program whose classes are to be listed or archived; return the lines that it wrote.
+    """Run a program to list or archive its classes; return its output lines.
 
     Parameters
     ----------
     command, env
-        The program; None: with the environment of this process.
+        The program and its environment; that of this process if ``env`` is None.
     until
-        The program is ended as soon as it writes a line that begins so; None: it ends by itself.
-        After five minutes it is ended all the same.
+        Kill the program as soon as a line of its output begins with this text; if None, let it
+        end by itself. It is killed after five minutes in any case.
     """
     lines = []
     with subprocess.Popen(

@@ -43,7 +43,7 @@ SPARK_SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
-# Files that take minutes: a worker that begins one last works alone.
+# Files whose tests take minutes. If a worker begins one of them last, the others idle.
 _FIRST = (
     "test_replication",
     "test_ping_pong",
@@ -58,18 +58,18 @@ _FIRST = (
     "test_killed_writer",
 )
 
-# Spark's callback server waits with `select`, which knows only the first 1,024 files of a process.
-# Beyond them it ends, and whoever calls waits for ever; golden stores that tests share are as many.
+# Spark's callback server waits with `select`, which fails for descriptors above 1,023. Then the
+# server ends and its caller waits forever. Golden stores that tests share use that many files.
 _FIRST_FILES = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
 
-# How long an example takes says more of the machine's load than of the code.
+# The time of an example depends more on the machine's load than on the code.
 settings.register_profile("any-load", settings(), deadline=None)
 settings.register_profile("quick", settings.get_profile("any-load"), max_examples=15)
 settings.load_profile("any-load")
 
 
 def pytest_configure() -> None:
-    """Set what workers of a parallel run inherit: the golden stores, Spark, options of JVMs."""
+    """Set what the workers of a parallel run inherit: golden stores, Spark and JVM options."""
     share_scratch()
     set_variables()
     leftovers.watch_starts()
@@ -86,7 +86,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Escape what is no UTF-8 in the captured log, such as a path: workers cannot send it."""
+    """Escape text in the captured log that is not UTF-8, such as a path: workers cannot send it."""
     outcome = yield
     report = outcome.get_result()
     item.stash[_FAILED] = report.failed or item.stash.get(_FAILED, False)
@@ -98,7 +98,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first, and mark tests that ask for a session `spark`.
 
-    ``-m "not spark"`` starts no JVM then.
+    With ``-m "not spark"`` no JVM starts.
     """
     place = {name: number for number, name in enumerate(_FIRST)}
     items.sort(key=lambda item: place.get(item.path.stem, len(_FIRST)))
@@ -110,14 +110,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def without_rocksdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let extra `rocksdb` be as if it were not installed."""
+    """Make the extra `rocksdb` look as if it were not installed."""
     monkeypatch.setitem(sys.modules, "rocksdict", None)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return a local session of two cores, whose workers run this Python and see this clone."""
-    # Workers are started by the JVM: what they inherit must be set before it.
+    """Return a local session of two cores whose workers run this Python and import this clone."""
+    # The JVM starts the workers, so the environment they inherit must be set before it starts.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -136,7 +136,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _start_callback_server(session: SparkSession) -> None:
-    """Start it while some of the first files are free; see `_FIRST_FILES`."""
+    """Start the session while some of the first files are free; see `_FIRST_FILES`."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     while _FIRST_FILES:
@@ -146,7 +146,7 @@ def _start_callback_server(session: SparkSession) -> None:
 
 @pytest.fixture
 def pushdown_spark(spark: SparkSession) -> Iterator[SparkSession]:
-    """Return the session with filter pushdown on; Spark 4.0 has none and ignores the setting."""
+    """Return the session with filter pushdown on. Spark 4.0 has none and ignores the setting."""
     spark.conf.set(PUSHDOWN, "true")
     yield spark
     spark.conf.unset(PUSHDOWN)
@@ -160,19 +160,19 @@ def golden_store(request: pytest.FixtureRequest) -> GoldenStore:
 
 @pytest.fixture(params=STORE_NAMES)
 def plain_golden_store(request: pytest.FixtureRequest) -> GoldenStore:
-    """Return every golden store that the store classes wrote."""
+    """Return every golden store that RocketMQ's store classes wrote."""
     return golden(request.param)
 
 
 @pytest.fixture(params=CLUSTER_NAMES)
 def cluster_golden_store(request: pytest.FixtureRequest) -> GoldenStore:
-    """Return every golden store that a whole broker wrote."""
+    """Return every golden store that a complete broker wrote."""
     return golden(request.param)
 
 
 @pytest.fixture(params=RECOVERED_NAMES)
 def recovered_golden_store(request: pytest.FixtureRequest) -> GoldenStore:
-    """Return the stores that RocketMQ's recovery left."""
+    """Return the golden stores as RocketMQ's recovery left them."""
     return golden(request.param, recovered=True)
 
 

@@ -1,4 +1,4 @@
-"""A network that splits, delays and cuts: a TCP proxy between a test's two sides."""
+"""A TCP proxy that simulates a bad network: it splits, delays and cuts connections."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 _READ_BYTES = 65_536
 _SMALL_PIECE_BYTES = 64
 _BYTE_BY_BYTE_UP_TO = 2_048
-# Else the kernel hands many over at once.
+# Otherwise the kernel hands over many pieces in one read.
 _BYTE_SECONDS = 1e-4
 _DELAYED_PIECES = 0.05
-# A connection may have been accepted a moment ago, and its other side not be there yet.
+# A connection may just have been accepted, before its other side is connected.
 _LATE_SECONDS = 0.05
 _Way = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -26,27 +26,27 @@ class Weather:
     """How bad the network is."""
 
     splits: str = "randomly"
-    """``never``, ``randomly``, or ``bytes``: the first 2 KiB each way byte by byte."""
+    """``never``, ``randomly``, or ``bytes``: the first 2 KiB in each direction byte by byte."""
     max_delay_ms: int = 0
-    """How long one piece of twenty waits at most."""
+    """Longest delay of a piece; one in twenty is delayed."""
     cut_after_bytes: tuple[int, int] | None = None
-    """Least and most bytes, of one of both directions, after which a connection is cut."""
+    """Range of bytes, in one of the two directions, after which a connection is cut."""
 
 
 class CuttingProxy:
-    """Forwards connections to a target, in bad weather until `calm` is called; it starts at once.
+    """Forwards connections to a target with disturbances until `calm` is called.
 
-    What happens to the n-th connection follows from the seed. Half of the cuts are clean ends,
-    half are resets, which may destroy what is still under way.
+    It starts when it is created. The seed determines what happens to the n-th connection. Half of
+    the cuts are clean ends, half are resets, which may destroy bytes in transit.
 
     Parameters
     ----------
     target
-        ``HOST:PORT``; may be changed, for connections that are yet to come.
+        ``HOST:PORT``; may be changed, for later connections.
     weather
-        Until `calm`.
+        The disturbances until `calm`.
     seed
-        Of all that is random.
+        Seed of all random choices.
     """
 
     def __init__(self, target: str, weather: Weather, seed: int) -> None:
@@ -72,11 +72,11 @@ class CuttingProxy:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address it listens on."""
         return f"127.0.0.1:{self.port}"
 
     def calm(self) -> None:
-        """Forward everything as it comes from now on."""
+        """From now on, forward everything as it comes."""
         self._is_calm = True
 
     def cut_all(self) -> None:
@@ -84,7 +84,7 @@ class CuttingProxy:
         self._run(self._cut_all())
 
     def close(self) -> None:
-        """Cut what there is, and end."""
+        """Cut all connections and stop."""
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -100,7 +100,7 @@ class CuttingProxy:
 
     async def _close(self) -> None:
         self._server.close()
-        # What was accepted a moment ago becomes a task in the next turns of the loop.
+        # A connection accepted a moment ago becomes a task in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
         await self._cut_all()
@@ -115,7 +115,7 @@ class CuttingProxy:
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
     ) -> None:
-        """Forward one connection until either side ends or the weather does."""
+        """Forward one connection until either side ends it or the weather cuts it."""
         writers = [writer]
         self._writers.add(writer)
         host, _, port = self.target.rpartition(":")
@@ -150,7 +150,7 @@ class CuttingProxy:
         if self._weather.cut_after_bytes is None:
             return None, None
         limit = chance.randint(*self._weather.cut_after_bytes)
-        # Reports are 8 bytes, what they ask for are thousands.
+        # Reports are 8 bytes, the data they ask for is thousands.
         return (limit // 1024, None) if chance.randrange(4) == 0 else (None, limit)
 
     async def _pump(
@@ -160,7 +160,7 @@ class CuttingProxy:
         chance: random.Random,
         cut_after: int | None,
     ) -> bool:
-        """Forward one direction; return whether the weather ended it, not a side."""
+        """Forward one direction; return True if the weather ended it rather than a side."""
         done = 0
         with suppress(OSError):
             while data := await reader.read(_READ_BYTES):

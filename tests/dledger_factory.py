@@ -1,4 +1,4 @@
-"""Logs of DLedger made of given records: what tests damage, cut and compare."""
+"""DLedger logs made of given records, for tests to damage, cut and compare."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEADER = DLEDGER_ENTRY.size
 class DLedgerFactory:
     """Appends records as entries, in memory, as a leader does.
 
-    ``data`` is the log from ``first_offset`` on, without what was never written; ``spans`` are
-    offset and size of its records.
+    ``data`` is the log from ``first_offset`` on, without its unwritten rest; ``spans`` are the
+    offsets and sizes of its records.
     """
 
     def __init__(self, segment_bytes: int = 4096, first_offset: int = 0) -> None:
@@ -32,11 +32,11 @@ class DLedgerFactory:
 
     @property
     def end_offset(self) -> int:
-        """Where the next entry goes, unless it does not fit the segment."""
+        """Where the next entry goes if it fits the segment."""
         return self.first_offset + len(self.data)
 
     def add(self, record: bytes, term: int = 0, **header: Any) -> int:
-        """Append a record, whose own offset is made to fit; return that."""
+        """Append a record after setting its own offset to fit; return that offset."""
         size = HEADER + len(record)
         left = self.segment_bytes - self.end_offset % self.segment_bytes
         if size + DLEDGER_BLANK.size > left:
@@ -68,7 +68,7 @@ class DLedgerFactory:
         return self
 
     def write(self, root: Path, node: str = "n0", committed: int | None = None) -> Path:
-        """Write the files of a node below a store root; all entries are committed by default."""
+        """Write a node's files below a store root; by default all entries are committed."""
         data = root / f"dledger-{node}" / "data"
         data.mkdir(parents=True, exist_ok=True)
         for at in range(0, len(self.data), self.segment_bytes):

@@ -1,4 +1,4 @@
-"""How many examples a property test takes: few in the fast tier, all in the full one."""
+"""Number of examples of a property test: few in the fast tier, all in the full one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import settings
 
 
 def examples(count: int) -> int:
-    """Return what ``max_examples`` is under the profile that the run was given."""
+    """Return ``max_examples`` for the profile of this run."""
     if settings.get_current_profile_name() != "quick":
         return count
     return min(count, settings.get_profile("quick").max_examples)

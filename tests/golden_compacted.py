@@ -1,4 +1,4 @@
-"""A store with a compacted topic, and what a real client received (golden/compacted-5x)."""
+"""A store with a compacted topic, and the messages a real client got (golden/compacted-5x)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPIC = "prices"
 LOST_IN_LOG = 10
 """Messages that only the compacted log has: the first five of each queue."""
 _FOLDER = GOLDEN_DIR / "compacted-5x"
-# What the client itself adds to the properties of a message.
+# Properties that the client itself adds to a message.
 _OF_THE_CLIENT = ("CONSUME_START_TIME", "MAX_OFFSET", "MIN_OFFSET")
 _SAME = (
     *("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size", "tags", "flag"),
@@ -29,18 +29,18 @@ def unpack_compacted(directory: Path) -> Path:
 
 
 def received() -> list[dict[str, Any]]:
-    """Return what the client received from the first message on, as it said it."""
+    """Return the messages that the client reported, from the first one on."""
     return [json.loads(line) for line in (_FOLDER / "received.jsonl").read_text().splitlines()]
 
 
 def topic_stats() -> list[dict[str, Any]]:
-    """Return what the broker's admin says of the topic's queues."""
+    """Return the broker admin's answers about the topic's queues."""
     rows: list[dict[str, Any]] = json.loads((_FOLDER / "topic_stats.json").read_text())
     return rows
 
 
 def as_received(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of table messages in the words of the client, queue after queue."""
+    """Convert rows of table ``messages`` to the client's form, queue after queue."""
     return [
         {
             **{name: row[name] for name in _SAME},
@@ -57,7 +57,7 @@ def as_received(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def by_queue(deliveries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return deliveries queue after queue, each in its order, without what the client adds."""
+    """Return deliveries queue by queue, in their order, without properties that the client adds."""
     names = (*_SAME, "offset_msg_id", "msg_id", "keys", "born_timestamp", "store_timestamp")
     rows = [
         {

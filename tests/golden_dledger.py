@@ -1,4 +1,4 @@
-"""Stores whose log is one of DLedger, as real brokers wrote them (golden/dledger/README.md)."""
+"""Stores with a DLedger log, written by real brokers (golden/dledger/README.md)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def received(name: str) -> tuple[dict[str, Any], ...]:
 
 @cache
 def answers(name: str, event: str) -> tuple[dict[str, Any], ...]:
-    """Return what the broker said of one kind: ``ready``, ``topic``, ``key`` or ``id``."""
+    """Return the broker's answers of one kind: ``ready``, ``topic``, ``key`` or ``id``."""
     text = (GOLDEN_DIR / "dledger" / name / "answers.jsonl").read_text("utf-8")
     return tuple(row for line in text.splitlines() if (row := json.loads(line))["event"] == event)

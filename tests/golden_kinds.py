@@ -1,4 +1,4 @@
-"""Stores of other kinds than plain files, as real brokers wrote them (golden/kinds/README.md)."""
+"""Stores that are not plain files, written by real brokers (golden/kinds/README.md)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def unpack_kind(name: str, directory: Path) -> Path:
 
 
 def unpack_option(name: str, directory: Path) -> Path:
-    """Unpack a store of 5.5.1 with an option on (golden/options-551/README.md); return its root."""
+    """Unpack a 5.5.1 store with an option set (golden/options-551/README.md); return its root."""
     unpack(GOLDEN_DIR / "options-551" / name / "store.tar.gz", directory)
     return directory / "store"

@@ -21,26 +21,26 @@ GOLDEN_NAMES = tuple(sorted(path.parent.name for path in GOLDEN_DIR.glob("*/conf
 """Every golden store."""
 
 STORE_NAMES = tuple(name for name in GOLDEN_NAMES if not name.startswith("cluster-"))
-"""Those written by the store classes alone, whose dumps are described in golden/README.md."""
+"""Stores that RocketMQ's store classes alone wrote; golden/README.md describes their dumps."""
 
 CLUSTER_NAMES = tuple(name for name in GOLDEN_NAMES if name.startswith("cluster-"))
-"""Those written by a whole broker; golden/README-cluster.md describes their dumps."""
+"""Stores that a complete broker wrote; golden/README-cluster.md describes their dumps."""
 
 RECOVERED_NAMES = tuple(sorted(p.parent.name for p in GOLDEN_DIR.glob("*/recovered.tar.gz")))
-"""Those that have a second store: as RocketMQ's recovery left it."""
+"""Stores with a second version, as RocketMQ's recovery left it."""
 
-# RocketMQ's keys that reading needs and that the files do not show.
+# RocketMQ's keys that reading needs and that cannot be seen in the files.
 _OPTION_KEYS = ("maxHashSlotNum", "maxIndexNum")
 _HOLE = 1 << 16
 _PLACE = "GOLDEN_STORES"
-"""Environment variable: the directory that the processes of a run share."""
+"""Environment variable that names the directory shared by the processes of a run."""
 
 
 @dataclass(frozen=True)
 class GoldenStore:
-    """One unpacked golden store and what RocketMQ says is in it.
+    """One unpacked golden store and RocketMQ's dumps of its content.
 
-    The tree is shared by all tests of a run: whoever changes files works on a `copy_to`.
+    All tests of a run share the files: a test that changes files works on a `copy_to`.
     """
 
     name: str
@@ -48,11 +48,11 @@ class GoldenStore:
     root: Path
     """The store root (``storePathRootDir``)."""
     config: dict[str, Any]
-    """config.json."""
+    """The content of config.json."""
 
     @property
     def directory(self) -> Path:
-        """Where the packed store and its dumps lie."""
+        """The directory of the packed store and its dumps."""
         return GOLDEN_DIR / self.name
 
     @property
@@ -71,7 +71,7 @@ class GoldenStore:
 
     @property
     def options(self) -> dict[str, str]:
-        """The Spark options without which this store cannot be read."""
+        """The Spark options that reading this store requires."""
         properties = self.config_properties
         keys = [*_OPTION_KEYS, "storePathCommitLog"]
         return {key: properties[key] for key in keys if key in properties}
@@ -89,13 +89,13 @@ class GoldenStore:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """meta.json (not of cluster stores)."""
+        """The content of meta.json (not of cluster stores)."""
         value: dict[str, Any] = json.loads((self.directory / "meta.json").read_text("utf-8"))
         return value
 
     @property
     def dump_names(self) -> list[str]:
-        """The names of the line dumps, as `dump` takes them."""
+        """Names of the line dumps, as `dump` takes them."""
         return sorted(p.name[: -len(".jsonl.gz")] for p in self.directory.glob("*.jsonl.gz"))
 
     def dump(self, name: str) -> Iterator[dict[str, Any]]:
@@ -134,7 +134,7 @@ def _unpacked(name: str, recovered: bool) -> GoldenStore:
 
 
 def _publish(made: Path, target: Path) -> None:
-    """Give what was made its place; another process may have been faster, with the same."""
+    """Move an unpacked store to its place, unless another process has already put it there."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         made.rename(target)
@@ -172,8 +172,8 @@ def unpack(archive: Path, target: Path) -> None:
 def tree_state(root: Path) -> dict[str, tuple[int, int, str]]:
     """Return ``{relative path: (size, mtime_ns, sha256)}`` of all below `root`, folders included.
 
-    A folder's size is its number of entries and its digest empty. Two equal states: nothing was
-    created, deleted, changed or touched.
+    A folder's size is its number of entries, its digest is empty. If two states are equal, nothing
+    was created, deleted, changed or touched.
     """
     state = {}
     for path in sorted([root, *root.rglob("*")]):
@@ -188,7 +188,7 @@ def tree_state(root: Path) -> dict[str, tuple[int, int, str]]:
 
 @functools.cache
 def _scratch() -> Path:
-    """Return where stores are unpacked; the first process of a run makes and removes it."""
+    """Return where stores are unpacked; the first process of a run creates and removes it."""
     if _PLACE not in os.environ:
         os.environ[_PLACE] = tempfile.mkdtemp(prefix="golden-")
         atexit.register(shutil.rmtree, os.environ[_PLACE], ignore_errors=True)
@@ -196,7 +196,7 @@ def _scratch() -> Path:
 
 
 def share_scratch() -> None:
-    """Let the processes that this one starts share what any of them unpacks."""
+    """Share unpacked stores with the processes that this one starts."""
     _scratch()
 
 

@@ -1,4 +1,4 @@
-"""What a failed test left running is stopped, so that it makes no other test fail."""
+"""Stops whatever a failed test left running, so that it makes no other test fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _started: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch_starts() -> None:
-    """Remember what is started from now on: clients, brokers and stores."""
+    """Record all clients, brokers and stores that are started from now on."""
     from rmqnet.client.client_instance import ClientInstance
     from rmqnet.namesrv.name_server import NameServer
     from rmqnet.served_store import ServedStore
@@ -35,12 +35,12 @@ def _noted(start: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def running() -> set[int]:
-    """Return marks of all that was started and may still run."""
+    """Return marks of everything that was started and may still run."""
     return {id(each) for each in _started}
 
 
 def stop_started(before: set[int]) -> None:
-    """Shut down what was started since, and every streaming query."""
+    """Shut down everything started since, and every streaming query."""
     order = ("ClientInstance", "ServedStore", "NameServer", "MessageStore")
     since = [each for each in _started if id(each) not in before]
     for each in sorted(since, key=lambda one: order.index(type(one).__name__)):
@@ -52,7 +52,7 @@ def stop_started(before: set[int]) -> None:
 
 
 def stop_named(names: Mapping[str, object], modules: Iterable[str]) -> None:
-    """Stop what the variables of a program hold, the newest first; types of these packages."""
+    """Stop the objects in a program's variables, newest first; only types of these packages."""
     packages = tuple(modules)
     for value in reversed(list(names.values())):
         if isinstance(value, type) or type(value).__module__.split(".")[0] not in packages:
@@ -63,7 +63,7 @@ def stop_named(names: Mapping[str, object], modules: Iterable[str]) -> None:
 
 
 def _patiently(stop: Callable[[], object]) -> None:
-    """Call it, but wait no longer than some seconds: the test has failed already."""
+    """Call a function, but wait only some seconds for it: the test has failed already."""
 
     def try_it() -> None:
         try:

@@ -1,6 +1,6 @@
 """Run one mutated store again, or several: ``python -m tests.hostile SEED NUMBER [NUMBER]``.
 
-``--keep DIRECTORY`` leaves the store there as it was before its commands.
+``--keep DIRECTORY`` leaves the store there in the state before its commands.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.hostile.running import commands_of, run_store
 
 
 def main() -> None:
-    """Tell what happens to the stores."""
+    """Print what happens to the stores."""
     arguments = sys.argv[1:]
     if "--keep" in arguments:
         at = arguments.index("--keep")

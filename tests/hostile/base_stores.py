@@ -1,4 +1,4 @@
-"""Whole stores held in memory, so that ten thousand copies of them cost little."""
+"""Undamaged stores in memory, so that ten thousand copies of them cost little."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUT_SIZES = {
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file: its length, time, and what of it is not a hole."""
+    """A file: length, time, and its content without holes."""
 
     size: int
     mtime_ns: int
@@ -37,16 +37,16 @@ class StoredFile:
 
 @dataclass
 class BaseStore:
-    """A store without damage that mutations start from.
+    """An undamaged store that mutations start from.
 
     Attributes
     ----------
     files
-        By path below the store root; None: a directory.
+        By path below the store root; a value of None is a directory.
     options
-        What reading it takes.
+        Options that a read of the store requires.
     properties
-        RocketMQ's keys, for a broker's configuration file.
+        RocketMQ's keys, for a broker configuration file.
     """
 
     name: str
@@ -56,7 +56,7 @@ class BaseStore:
     _rows: list[Row] = field(default_factory=list)
 
     def write(self, root: Path) -> None:
-        """Make the store below a directory that is not there."""
+        """Write the store to a directory that does not exist yet."""
         root.mkdir()
         for name, file in self.files.items():
             path = root / name
@@ -71,7 +71,7 @@ class BaseStore:
             os.close(fd)
 
     def rows(self) -> list[Row]:
-        """Return what the undamaged store holds, read once."""
+        """Return the rows of the undamaged store, read once."""
         if not self._rows:
             with tempfile.TemporaryDirectory(dir=scratch_parent()) as place:
                 root = Path(place, "store")
@@ -81,7 +81,7 @@ class BaseStore:
 
 
 def scratch_parent() -> str | None:
-    """Return a directory in memory where there is one with room, else None."""
+    """Return a directory in memory if there is one with room, else None."""
     shm = "/dev/shm"
     return shm if os.path.isdir(shm) and shutil.disk_usage(shm).free > 4 << 30 else None
 
@@ -115,7 +115,7 @@ def _captured(
 
 
 def _extents(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield stretches of a file that are not zeros, by pages."""
+    """Yield the parts of a file that are not zeros, page by page."""
     data, begin = path.read_bytes(), -1
     for at in range(0, len(data), _HOLE):
         is_hole = not data[at : at + _HOLE].strip(b"\0")
@@ -179,11 +179,11 @@ _MADE: dict[str, tuple[Callable[[Path], None], dict[str, str]]] = {
 }
 
 SMALL_NAMES = tuple(_MADE)
-"""Stores of some hundred messages at most."""
+"""Stores with a few hundred messages at most."""
 
 BASE_NAMES = (
     *SMALL_NAMES,
     *(f"golden:{name}" for name in GOLDEN_NAMES),
     *(f"recovered:{name}" for name in RECOVERED_NAMES),
 )
-"""Every store that is mutated."""
+"""All stores that are mutated."""

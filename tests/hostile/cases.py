@@ -1,4 +1,4 @@
-"""A mutated store, and the commands that it goes through: drawn from a seed and a number."""
+"""A mutated store and the commands it goes through, drawn from a seed and a number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.hostile.mutations import mutate, outside_of
 from tests.rmqsource.reading import Row, read_rows
 
 OWN_ERRORS = (SourceError, StoreError)
-"""What may be raised for a store that is damaged."""
+"""Errors that a damaged store may raise."""
 
 EXIT_CODES = (0, 1, 2, 3)
 _SMALL_SHARE = 0.7
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 class WrongError(Exception):
-    """A command ended as it may, but what it did or said cannot be right."""
+    """A command ended properly, but its effect or its output cannot be right."""
 
 
 @dataclass
@@ -44,9 +44,9 @@ class Case:
     Attributes
     ----------
     place
-        A directory of its own; the store is ``store`` there.
+        A directory of its own; the store is in its folder ``store``.
     done
-        What was mutated.
+        The mutations that were made.
     """
 
     place: Path
@@ -72,7 +72,7 @@ class Case:
         Raises
         ------
         WrongError
-            An exit code that is in no table, a traceback, or nothing said of a failure.
+            The exit code is in no table, there is a traceback, or a failure has no message.
         """
         answer = run_cli(*arguments)
         if answer.code not in EXIT_CODES:
@@ -84,14 +84,14 @@ class Case:
         return answer
 
     def rows(self, columns: Iterable[str] | None = None, **options: Any) -> list[Row] | None:
-        """Return rows read without Spark; None where the store cannot be read."""
+        """Return rows read without Spark; None if the store cannot be read."""
         try:
             return read_rows(self.root, columns, **{**self.options, **options})
         except OWN_ERRORS:
             return None
 
     def told_rows(self, columns: Iterable[str] | None = None, **options: Any) -> list[Row] | None:
-        """Return rows read with what the command line is told, and no more."""
+        """Return rows read with the options the command line has, and no others."""
         told = {"config": self.config[1]} if self.config else {}
         try:
             return read_rows(self.root, columns, **told, **options)
@@ -99,12 +99,12 @@ class Case:
             return None
 
     def all_rows(self, columns: Iterable[str] | None = None) -> dict[tuple[int, int], Row] | None:
-        """Return every dispatched row that a scan of the log gives, by place in the log."""
+        """Return every dispatched row that a scan of the log gives, by commit log offset."""
         rows = self.rows(columns, access="commitlog", mode="DROPMALFORMED")
         return None if rows is None else by_place(rows)
 
     def log_bytes(self) -> dict[int, bytes]:
-        """Return what the segments have, without zeros at their ends, by first offset."""
+        """Return the content of the segments without the zeros at their ends, by first offset."""
         found = {}
         for path in sorted(self.root.glob("commitlog*/*")):
             name = path.name
@@ -115,7 +115,7 @@ class Case:
 
 
 def by_place(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], Row]:
-    """Return dispatched rows by offset in the log and in the queue, without their store."""
+    """Return dispatched rows by commit log and queue offset, without column ``store``."""
     return {
         (row["commit_log_offset"], row["queue_offset"]): {
             name: value for name, value in row.items() if name not in {"store", "_corrupt_record"}
@@ -126,7 +126,7 @@ def by_place(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], Row]:
 
 
 def run_cli(*arguments: object) -> Answer:
-    """Run ``rocketmq-store`` in this process; whatever it raises but its end is raised."""
+    """Run ``rocketmq-store`` in this process; pass on all that it raises except its exit."""
     out, err = io.BytesIO(), io.BytesIO()
     streams = [io.TextIOWrapper(stream, "utf-8", "surrogateescape") for stream in (out, err)]
     kept, sys.argv = sys.argv, ["rocketmq-store", *map(str, arguments)]
@@ -151,7 +151,7 @@ def draw_case(seed: int, number: int, place: Path, names: tuple[str, ...] = ()) 
     Parameters
     ----------
     names
-        Base stores to draw from; none: all.
+        Base stores to draw from; all if empty.
     """
     chance = random.Random(f"{seed}/{number}")
     name = chance.choice(SMALL_NAMES if chance.random() < _SMALL_SHARE else BASE_NAMES)

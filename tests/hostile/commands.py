@@ -1,7 +1,7 @@
-"""What a mutated store goes through: every command, every table, and what must hold of each.
+"""The commands for a mutated store: every command, every table, and what must hold of each.
 
-A command is a function of a `Case`. It returns a word on how it ended, raises `WrongError` where an
-answer cannot be right, and lets through whatever else is raised: that is a failure too.
+A command is a function of a `Case`. It returns a word for how it ended and raises `WrongError` if
+an answer cannot be right. It does not catch other errors: they are failures too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 _FOREVER = (0, 2**63 - 1)
 _PLACE = ("commit_log_offset", "queue_offset", "sys_flag", "topic")
 _GOOD = {"mode": "DROPMALFORMED", "failOnDataLoss": "false", "checkCRC": "true"}
-"""A record that fails its CRC is damage: it goes where the log is cut, as with RocketMQ."""
+"""A record that fails its CRC is damage: it is dropped where the log is cut, as in RocketMQ."""
 _METADATA = tuple(name for name in TABLES if name not in {"messages", "keys", "plan"})
 
 
@@ -44,9 +44,9 @@ class Command(NamedTuple):
     Attributes
     ----------
     reads
-        It may change nothing of the store.
+        It must not change the store.
     prepare
-        Makes what many runs of it share; called before a clock runs.
+        Prepares what many runs share; called before the time limit starts.
     """
 
     run: Callable[[Case], str]
@@ -54,7 +54,7 @@ class Command(NamedTuple):
     prepare: Callable[[], None] = lambda: None
 
 
-# Commands that read.
+# Commands that only read.
 
 
 def _shown(case: Case, command: str, *arguments: object) -> str:
@@ -82,7 +82,7 @@ def _some_row(case: Case) -> Row:
 
 
 def _of_tag(tag: str) -> str:
-    """Return the SQL filter of a tag; half of it never has a result for a message with KEYS."""
+    """Return a SQL filter on a tag; half of them never have a result for a message with KEYS."""
     quoted = tag.replace("'", "''")
     return f"TAGS = '{quoted}' OR (TAGS = '{quoted}' AND KEYS > 5)"
 
@@ -138,7 +138,7 @@ def _report(case: Case) -> str:
 
 
 def _diff(case: Case) -> str:
-    """With the store as it was: exit code 0 only where the same messages are there."""
+    """Exit code 0 for the mutated store requires that it has the same messages as before."""
     sound = case.place / "sound"
     case.base.write(sound)
     paths = [case.root, sound] if case.chance.random() < 0.5 else [sound, case.root]
@@ -155,7 +155,7 @@ def _dry_run(case: Case) -> str:
 
 
 def _tables(case: Case) -> str:
-    """Every table of metadata, and the keys, the plan and the snapshot of a read."""
+    """Read every table of metadata, and the keys, the plan and the snapshot of a read."""
     ends = set()
     for table in (*_METADATA, "keys", "plan"):
         ends.add(_read_table(case, table))
@@ -194,11 +194,11 @@ def _read_metadata(case: Case, table: str, options: Mapping[str, str]) -> None:
 
 
 _SQL_GROUP, _SQL = "cg_clicks_sql5", "vip = TRUE OR vip = 'yes'"
-"""Registered in golden cluster-5x-ext, whose bitmaps speak of it."""
+"""Registered in golden cluster-5x-ext, whose bitmaps refer to it."""
 
 
 def _snapshot(case: Case) -> str:
-    """The reading methods of a snapshot: the messages that they give are those of the log."""
+    """Call the reading methods of a snapshot; their messages must be those of the log."""
     config = MessageStoreConfig.from_properties(case.base.properties)
     rows = case.all_rows(_PLACE)
     found = 0
@@ -250,7 +250,7 @@ def _ask(case: Case, snapshot: StoreSnapshot, rows: Mapping[tuple[int, int], Row
 
 
 def _agree(case: Case) -> str:
-    """Any way to rows gives those of a scan of the log that satisfy the predicate."""
+    """Every access path must give the rows of a log scan that match the predicate."""
     scanned = case.all_rows()
     if scanned is None:
         return "not readable"
@@ -294,7 +294,7 @@ def _unlike(one: Mapping[Any, Row], other: Mapping[Any, Row], place: tuple[int, 
 
 
 def _sound_rows(case: Case) -> dict[tuple[int, int], Row]:
-    """Return the rows of the sound store whose bytes are in the log as they were."""
+    """Return the rows of the undamaged store whose bytes are unchanged in the log."""
     rows = by_place(case.base.rows())
     now = case.log_bytes()
     before = {
@@ -323,7 +323,7 @@ def _bytes_of(file: Any, at: int, size: int) -> bytes:
 
 
 def _questions(case: Case) -> list[tuple[dict[str, str], Callable[[Row], bool]]]:
-    """Return three selections: options, and what a row must be like."""
+    """Return three selections: the options, and the condition on a row."""
     row = _some_row(case)
     if not row:
         return [({}, lambda _: True)]
@@ -371,9 +371,9 @@ def _questions(case: Case) -> list[tuple[dict[str, str], Callable[[Row], bool]]]
 
 
 def _kept_rows(case: Case, doing: Callable[[], str], fine: tuple[str, ...]) -> str:
-    """Do what may not lose a readable message; ``fine``: how it ends when it says that it did."""
+    """Run what must not lose a readable message; ``fine`` are the results that report success."""
     before = case.rows(_PLACE, **_GOOD)
-    # A read checks no CRC of properties; recovery does, and takes such a last record for torn.
+    # A read checks no CRC of properties. Recovery does, and takes such a last record for torn.
     has_more_crcs = case.base.properties.get("enabledAppendPropCRC") == "true"
     sound = _sound_rows(case) if has_more_crcs else {}
     end = doing()
@@ -388,7 +388,7 @@ def _kept_rows(case: Case, doing: Callable[[], str], fine: tuple[str, ...]) -> s
     lost = sorted(places.keys() - left.keys())
     if has_more_crcs:
         lost = [place for place in lost if place != max(places) or place in sound]
-    if end == "put":  # opening a crashed store cuts its tail, and keeps it
+    if end == "put":  # opening a crashed store cuts its tail, and keeps a copy of it
         kept = [int(path.name[:20]) for path in case.root.glob("_cut/*")]
         lost = [place for place in lost if place[0] < min(kept, default=1 << 63)]
     if lost:
@@ -410,7 +410,7 @@ def _recovering(case: Case, *flags: str) -> str:
         checked = case.cli("check", case.root, "--format", "json", *case.config)
         row, report = json.loads(answer.out), json.loads(checked.out or "{}")
         row["records"] = {r["commit_log_offset"] for r in case.rows(_PLACE, **_GOOD) or ()}
-        # Records whose flags are damaged so that they are no messages of their queues any more.
+        # Records with damaged flags, by which they no longer belong to their queues.
         row["no_messages"] = {
             finding["commit_log_offset"]
             for finding in report.get("findings", ())
@@ -451,7 +451,7 @@ def _rebuild_index(case: Case) -> str:
 
 
 def _salvage(case: Case) -> str:
-    """What it makes is a good store with every message that is readable."""
+    """The new store must be good and have every message that is readable."""
     out = case.place / "salvaged"
     answer = case.cli("salvage", case.root, out, "--format", "json", *case.config)
     if answer.code not in {0, 1} or not out.exists():
@@ -482,7 +482,7 @@ def _clean_staging(case: Case) -> str:
 
 
 def _put(case: Case) -> str:
-    """Load, put, get and shut down: what is acknowledged is there, and what was there stays."""
+    """Load, put, get and shut down: acknowledged messages and earlier ones must be there."""
     return _kept_rows(case, lambda: _putting(case), ("put",))
 
 
@@ -518,14 +518,14 @@ def _find_again(store: MessageStore, put: list[tuple[int, Any]]) -> None:
             raise WrongError(f"put {number} at {where.queue_offset}: get_message gives {found}")
         try:
             keyed = store.query_message("Put", f"p{number}", 32, *_FOREVER).messages
-        except CorruptRecordError:  # an older file of the index is damaged, and says so
+        except CorruptRecordError:  # an older file of the index is damaged, and reported
             continue
         if where.commit_log_offset not in [message.commit_log_offset for message in keyed]:
             raise WrongError(f"put {number}: query_message does not find it")
 
 
 def _write(case: Case) -> str:
-    """A job of the sink: all of it is there, or nothing, and nothing else is lost."""
+    """Run a job of the sink: all of it or nothing is stored, and nothing else is lost."""
     return _kept_rows(case, lambda: _writing(case), ("written",))
 
 
@@ -545,7 +545,7 @@ def _writing(case: Case) -> str:
             raise WrongError(f"{type(err).__name__} without a word") from err
         return type(err).__name__
     if commit is None or commit.messages != 3:
-        return "skipped"  # the ledger says so, whatever is in it
+        return "skipped"  # the ledger file has it, whatever its content
     rows = case.rows(("body",), mode="DROPMALFORMED", failOnDataLoss="false")
     bodies = [row["body"] for row in rows or () if row["body"] in {b"w1", b"w2", b"w3"}]
     if sorted(bodies) != [b"w1", b"w2", b"w3"]:
@@ -562,7 +562,7 @@ def _fork(case: Case) -> str:
 
 
 def _staged_copy(case: Case) -> str:
-    """A copy without Spark: rows read are staged and committed to a new store."""
+    """Copy without Spark: stage the rows read and commit them to a new store."""
     from rmqsource.transfer.copy_store import COPIED_COLUMNS
 
     target = case.place / "copied"
@@ -620,4 +620,4 @@ COMMANDS: dict[str, Command] = {
     "copy": Command(spark_commands.copy, True, spark_commands.prepare),
     "fork": Command(_fork, False),
 }
-"""By name."""
+"""The commands by name."""

@@ -1,7 +1,7 @@
-"""Every command over a small store, with one failing call: what it says, and what it leaves.
+"""Every command over a small store, with one failing call: its output, and the store afterwards.
 
-A fault may end a command, but never as a traceback, never with an answer that is not the whole one
-and exit code 0, and never so that the command cannot be run again when the disk works.
+A fault may end a command. But there must be no traceback, exit code 0 requires the complete answer,
+and it must be possible to run the command again when the disk works.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _CONFIG = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=320\nmaxHash
 _CONFIG += "maxIndexNum=64\n"
 _CASE = "case-x"
 _FORGOTTEN = "it counts as missing here"
-"""A file of settings cannot be read: the docs say that an answer goes without it."""
+"""A file of settings cannot be read: the docs say that an answer is given without it."""
 _CHANGING = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z?|/[^ \"',:]*/case-\w+")
 
 
 class Ended(NamedTuple):
-    """How a command ended: 0 good; what it answered; what it said."""
+    """How a command ended: exit code (0 is good), answer and output."""
 
     code: int
     answer: Any
@@ -70,7 +70,7 @@ class Scenario:
     run
         Runs the command.
     writes
-        It may change the store; then ``judge`` tells what it must have become.
+        It may change the store; then ``judge`` returns what must be in the store afterwards.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Scenario:
     writes: bool = False
     judge: Callable[[Path], Any] = lambda _: None
     admits: str = "nothing that an answer has"
-    """Where an answer says this, it may be another one: it tells that a file cannot be used."""
+    """An answer with this text may differ: the text reports that a file cannot be used."""
     uses_spark: bool = False
-    """It takes a session of this process; only the driver's own calls fail."""
+    """It uses the Spark session of this process; only the driver's own calls fail."""
 
 
 def _whole(place: Path) -> None:
@@ -139,7 +139,7 @@ def _cli(*arguments: str, config: bool = True) -> Callable[[Path], Ended]:
 
 
 def _own(run: Callable[[Path], Any]) -> Callable[[Path], Ended]:
-    """Let errors of the project count as an end with code 1."""
+    """Turn errors of the project into an end with code 1."""
 
     def guarded(place: Path) -> Ended:
         try:
@@ -177,7 +177,7 @@ def _reads(place: Path) -> Any:
 
 @_own
 def _put(place: Path) -> Any:
-    """Put eight messages; what is acknowledged is told even if a later call fails."""
+    """Put eight messages; note each acknowledged one, even if a later call fails."""
     config = MessageStoreConfig(
         store_path_root_dir=str(place / "store"),
         mapped_file_size_commit_log=4096,
@@ -205,7 +205,7 @@ def _put(place: Path) -> Any:
 
 
 def _write(place: Path) -> Ended:
-    """A job with a version: written again after an error, it is there once."""
+    """Run a job with a version: written again after an error, it must be stored once."""
     given = {"path": str(place / "store"), **FACTORY_SIZES}
     names = ("topic", "body", "keys")
     rows = batch_of(
@@ -224,7 +224,7 @@ def _write(place: Path) -> Ended:
 
 
 def _rows(place: Path, name: str = "store") -> Any:
-    """Return what a store has, and what `check` says of it."""
+    """Return the content of a store, and the findings of `check`."""
     columns = ("topic", "queue_id", "queue_offset", "body")
     rows = read_rows(place / name, columns, **FACTORY_SIZES)
     answer = run_cli("check", place / name, "--format", "json", "--config", place / "broker.conf")
@@ -248,7 +248,7 @@ def _put_rows(place: Path) -> Any:
 
 
 def _acknowledged(place: Path) -> Path:
-    """Return a file beside the disk that fails."""
+    """Return a file outside the disk that fails."""
     return place.with_name("acknowledged")
 
 
@@ -262,10 +262,10 @@ def _left(place: Path) -> Any:
 
 
 def _then(run: Callable[[Path], Ended], name: str) -> Callable[[Path], Ended]:
-    """Run a command that makes a new thing; where it was made before, all is well."""
+    """Run a command that makes something new; if it was already made, all is well."""
 
     def again(place: Path) -> Ended:
-        if os.path.exists(place / name):  # says no where the disk fails
+        if os.path.exists(place / name):  # returns False where the disk fails
             return Ended(0, None, "")
         return run(place)
 
@@ -273,7 +273,7 @@ def _then(run: Callable[[Path], Ended], name: str) -> Callable[[Path], Ended]:
 
 
 def _with_spark(prepare: Callable[[Path], None]) -> Callable[[Path], None]:
-    """Start Spark's session, once in a process, before a disk fails."""
+    """Start the Spark session, once in a process, before a disk fails."""
 
     def prepared(place: Path) -> None:
         session()
@@ -283,7 +283,7 @@ def _with_spark(prepare: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _sharing(run: Callable[[Path], Ended]) -> Callable[[Path], Ended]:
-    """Let the command take that session."""
+    """Let the command use that session."""
 
     def shared(place: Path) -> Ended:
         with commands_share_it():
@@ -309,7 +309,7 @@ def _exported(place: Path) -> Any:
 
 
 def _unless_filled(run: Callable[[Path], Ended]) -> Callable[[Path], Ended]:
-    """Run a command that fills a new store; what is in it already was told to be there."""
+    """Run a command that fills a new store, unless the store already has rows."""
 
     def filled(place: Path) -> Ended:
         if os.path.exists(place / "filled") and read_rows(place / "filled", ("body",)):
@@ -412,7 +412,7 @@ SCENARIOS = {
 
 @dataclass
 class Fault:
-    """Which call of which command failed, how, and what was wrong with that; empty: nothing."""
+    """Which call of which command failed, how, and what was wrong then; empty if nothing was."""
 
     scenario: str
     number: int
@@ -427,7 +427,7 @@ class Fault:
 
 
 def calls_of(scenario: Scenario, place: Path) -> list[Call]:
-    """Return the calls of a command that nothing disturbs."""
+    """Return the calls of a command that runs undisturbed."""
     scenario.prepare(_new(place))
     disk = FaultyDisk(str(place))
     with disk.working():
@@ -436,7 +436,7 @@ def calls_of(scenario: Scenario, place: Path) -> list[Call]:
 
 
 def run_faults(name: str, place: Path, most: int = 0, seed: int = 1) -> list[Fault]:
-    """Let calls of a command fail, one a run: all of them, or some drawn at random."""
+    """Let one call of a command fail in each run: every call in turn, or some drawn at random."""
     scenario = SCENARIOS[name]
     calls = calls_of(scenario, place)
     sound = reference(scenario, place)
@@ -454,7 +454,7 @@ def faults_of(calls: list[Call]) -> Iterator[tuple[int, int]]:
 
 
 def reference(scenario: Scenario, place: Path) -> tuple[Ended, Any]:
-    """Return how a command ends on a disk that works, and what it leaves."""
+    """Return how a command ends on a working disk, and what it leaves."""
     scenario.prepare(_new(place))
     ended = scenario.run(place)
     return ended, scenario.judge(place)
@@ -463,7 +463,7 @@ def reference(scenario: Scenario, place: Path) -> tuple[Ended, Any]:
 def run_fault(
     scenario: Scenario, number: int, code: int, place: Path, sound: tuple[Ended, Any]
 ) -> Fault:
-    """Let a call fail, and judge what comes of it."""
+    """Let a call fail, and judge the outcome."""
     fault = Fault(scenario.name, number, code)
     scenario.prepare(_new(place))
     disk = FaultyDisk(str(place), number, code, lasting=random.Random(number).random() < 0.5)
@@ -476,7 +476,7 @@ def run_fault(
         fault.problem = _wrong_end(ended, disk, sound[0], scenario)
         if not fault.problem and scenario.writes:
             fault.problem = _wrong_afterwards(scenario, place, sound)
-    except Exception as err:  # whatever it is, it is a finding
+    except Exception as err:  # any error is a finding
         fault.call = disk.failed
         frames = [f for f in traceback.extract_tb(err.__traceback__) if "/tests/" not in f.filename]
         where = [f"{Path(f.filename).name}:{f.lineno}" for f in frames[-6:]]
@@ -486,7 +486,7 @@ def run_fault(
 
 @contextlib.contextmanager
 def _hearing(text: str) -> Iterator[Callable[[], bool]]:
-    """Give what says whether the project has logged a text."""
+    """Yield a function that returns whether the project has logged a text."""
     heard = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(text in record.getMessage())  # type: ignore[method-assign]
@@ -509,7 +509,7 @@ def _wrong_end(ended: Ended, disk: FaultyDisk, sound: Ended, scenario: Scenario)
         return ""
     parts = Path(disk.failed.path).parts
     below = list(parts[parts.index(_CASE) + 1 :]) or [_CASE]
-    below += [Path(name).stem.lstrip(".") for name in below]  # what a temporary file is made for
+    below += [Path(name).stem.lstrip(".") for name in below]  # the file that it becomes
     if not any(name in ended.said for name in below[1:] or below):  # the file or a directory of it
         return f"exit code {ended.code} names no file: {ended.said[-300:]}"
     return ""
@@ -517,7 +517,7 @@ def _wrong_end(ended: Ended, disk: FaultyDisk, sound: Ended, scenario: Scenario)
 
 def _wrong_afterwards(scenario: Scenario, place: Path, sound: tuple[Ended, Any]) -> str:
     again = scenario.run(place)
-    if again.code not in {sound[0].code, 0}:  # 0: the first run had done it all
+    if again.code not in {sound[0].code, 0}:  # 0: the first run had done everything
         return f"run again, it ends with {again.code}: {again.said[-300:]}"
     left = scenario.judge(place)
     if left != sound[1]:

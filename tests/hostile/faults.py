@@ -1,4 +1,4 @@
-"""Let the n-th call that touches files below a directory fail as a disk would let it."""
+"""Make the n-th call on files below a directory fail as a failing disk would."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FULL |= {"rename", "replace", "link", "fsync", "fdatasync"}
 
 
 class Call(NamedTuple):
-    """A call that touched a file: its function, the path, and whether it could write."""
+    """A call on a file: its function, the path, and whether it could write."""
 
     name: str
     path: str
@@ -38,7 +38,7 @@ class Call(NamedTuple):
 
 
 def codes_of(call: Call) -> list[int]:
-    """Return the errors with which such a call can fail."""
+    """Return the errors with which a call can fail."""
     codes = [errno.EIO]
     if call.name in _NAMING:
         codes += [errno.EACCES, errno.ESTALE]
@@ -48,18 +48,18 @@ def codes_of(call: Call) -> list[int]:
 
 
 class FaultyDisk:
-    """Counts the calls below a directory; the one with a number fails.
+    """Counts the calls below a directory and lets one of them fail.
 
     Parameters
     ----------
     root
         The directory.
     fail_at
-        Number of the call that fails, from 0; -1: none does.
+        Number of the call that fails, from 0; none if -1.
     code
         The error number.
     lasting
-        All calls of the same function on the same path fail from then on, as on a broken disk.
+        From then on all calls of the same function on the same path fail, as on a broken disk.
     """
 
     def __init__(self, root: str, fail_at: int = -1, code: int = 0, *, lasting: bool = False):
@@ -70,7 +70,7 @@ class FaultyDisk:
         self._readlink = os.readlink
 
     def touched(self, name: str, path: Any, *, writes: bool, tells: bool = True) -> None:
-        """Take note of a call; raise if it is the one, with the path if the system ``tells`` it."""
+        """Note a call; raise if it should fail, naming the path if the system does (`tells`)."""
         text = os.fsdecode(path)
         if not text.startswith(self._root):
             return
@@ -95,7 +95,7 @@ class FaultyDisk:
 
     @contextmanager
     def working(self) -> Iterator[FaultyDisk]:
-        """Stand between this process and its files, until the end of the block."""
+        """Intercept the file calls of this process until the end of the block."""
         with ExitStack() as stack:
             for name in _BY_PATH:
                 stack.enter_context(mock.patch.object(os, name, self._by_path(name)))
@@ -113,7 +113,7 @@ class FaultyDisk:
             try:
                 return looked_at(path, *rest, **named)
             except OSError:
-                if name != "access":  # which says no instead
+                if name != "access":  # which returns False instead
                     raise
                 return False
 

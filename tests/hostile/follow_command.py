@@ -1,4 +1,4 @@
-"""A mutated store is followed in small batches; that has to end, and give a batch read's rows."""
+"""Following a mutated store in small batches must end, and give the rows of a batch read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEW_BATCHES = 12
 
 
 def follow_store(case: Case) -> str:
-    """A stream gives the rows of a batch read, or the first of them: those that it may read."""
+    """A stream must give the rows of a batch read, or only the first of them, up to its limit."""
     chance = case.chance
     mode = chance.choice(["PERMISSIVE", "DROPMALFORMED"])
     columns = (*_COLUMNS, _DAMAGE) if mode == "PERMISSIVE" else _COLUMNS
@@ -34,7 +34,7 @@ def follow_store(case: Case) -> str:
     expected = case.rows(columns, mode=mode, failOnDataLoss=loss)
     if expected is None:
         return "not readable as a batch"
-    # A segment that is too long is told of with its first rows; a batch read has other first rows.
+    # A stream reports a too long segment with its first rows; a batch read has other first rows.
     found, expected = _without_surplus(found), _without_surplus(_but_half_a_record(case, expected))
     wanted = expected if read_up_to == "written" else expected[: len(found)]
     if found != wanted:

@@ -1,4 +1,4 @@
-"""A forked child must not touch the store that its parent has open, whatever state that is in."""
+"""A forked child must not touch the store that its parent has open, whatever the store's state."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _ABOUT_THE_LOCK = ("lock", "checkpoint")  # the parent's services write the chec
 
 
 def fork(case: Case) -> str:
-    """Put, let a child try, put again: all that was acknowledged is there, and nothing else."""
+    """Put, let a child try, put again: exactly the acknowledged messages must be there."""
     config = MessageStoreConfig.from_properties(case.base.properties)
     store = MessageStore(replace(config, store_path_root_dir=str(case.root)))
     try:
         store.load(cut=False)
-        with without_threads():  # what changes while the child tries was its doing
+        with without_threads():  # only the child can have made changes while it tries
             store.start()
     except OWN_ERRORS as err:
         store.shutdown()
         return type(err).__name__
     put: list[bytes] = []
-    topic = f"Fork{len(case.commands)}"  # the command may come twice
+    topic = f"Fork{len(case.commands)}"  # the command may be run twice
     try:
         _put(store, topic, put, 3)
         if not put:
@@ -78,10 +78,10 @@ def _content(case: Case) -> dict[str, Any]:
 
 
 def _in_child(store: MessageStore) -> dict[str, str]:
-    """Fork, and return what became of each call there."""
+    """Fork, and return the outcome of each call in the child."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads are what this is about
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads are the point of this test
         pid = os.fork()
     if pid == 0:
         said = {name: _try(work, store) for name, work in {**_REFUSED, **_LET}.items()}

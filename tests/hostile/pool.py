@@ -1,4 +1,4 @@
-"""Several workers at a time, each killed and replaced when it takes too long or dies."""
+"""A pool of workers, each killed and replaced if it takes too long or dies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STARTING_SECONDS = 300.0
 
 @dataclass
 class Tally:
-    """What was done, and what went wrong."""
+    """The stores that were run, and the failures."""
 
     stores: int = 0
     commands: Counter[str] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Tally:
     wall_seconds: float = 0.0
 
     def text(self, seed: int) -> str:
-        """Return all as lines for a person."""
+        """Return the results as lines for a person."""
         rate, count = self.stores / max(self.wall_seconds, 1e-9), sum(self.commands.values())
         lines = [
             f"{self.stores} stores, {count} commands in {self.wall_seconds:.0f} s: "
@@ -66,7 +66,7 @@ class Tally:
 def run_stores(
     seed: int, numbers: Iterable[int], workers: int = 0, deadline: float | None = None
 ) -> Tally:
-    """Run stores in as many workers as there are cores, or in a given number."""
+    """Run stores in one worker for each core, or in a given number of workers."""
     tally, lock, begin = Tally(), threading.Lock(), time.monotonic()
     todo = iter(numbers)
     place = tempfile.mkdtemp(prefix="hostile-", dir=scratch_parent())
@@ -148,7 +148,7 @@ class _Worker:
         )
 
     def run(self, seed: int, number: int) -> dict[str, Any]:
-        """Return how a store ended; a worker that took too long or died is no more."""
+        """Return how a store ended; a worker that took too long or died is ended."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -168,10 +168,10 @@ class _Worker:
             limit = _STARTING_SECONDS if command == PREPARING else MOST_SECONDS + 5
 
     def _line(self, limit: float) -> tuple[bytes, bool]:
-        """Return the next line, none at the end; and whether it did not come in time.
+        """Return the next line, or none at the end; and whether it was late.
 
-        Read from the descriptor: a buffered reader takes several lines at once, and `select` knows
-        nothing of those that wait there.
+        Read from the descriptor: a buffered reader may take several lines in one read, and `select`
+        does not know of the lines left in its buffer.
         """
         assert self._process.stdout is not None
         fd, deadline = self._process.stdout.fileno(), time.monotonic() + limit
@@ -202,7 +202,7 @@ class _Worker:
         return {"done": [], "failures": [failure], "is_dead": True}
 
     def end(self) -> None:
-        """Let the process end, and remove what it made."""
+        """Let the process end, and remove its files."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()

@@ -1,4 +1,4 @@
-"""What ``recover`` does not look at, as the docs say: ``check`` may find it afterwards."""
+"""The damage ``recover`` does not check for, as the docs say; ``check`` may find it afterwards."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UNITS = frozenset(
     }
 )
 _ENTRIES = frozenset(("index chain", "index entry", "index time", "index behind end"))
-"""Findings that take reading whole files, of the queues and of the index."""
+"""Findings that need whole files of the queues or of the index to be read."""
 _TAGS = frozenset(("unit tags", "unit delivery", "ext unit", "ext missing"))
 
 
 def flushed_index(case: Case) -> dict[str, int]:
-    """Return the index files that are known to be flushed, and where in the log each ends."""
+    """Return the index files known to be flushed, and where in the log each of them ends."""
     config = MessageStoreConfig.from_properties(case.base.properties if case.config else {})
     directory = StoreDirectory(str(case.root))
     ends = {}
@@ -44,29 +44,29 @@ def flushed_index(case: Case) -> dict[str, int]:
 def may_be_left(
     finding: Mapping[str, Any], row: Mapping[str, Any], flushed: Mapping[str, int]
 ) -> bool:
-    """Return whether a finding is of what ``recover`` does not look at, as README says.
+    """Return whether README says that ``recover`` does not check for such a finding.
 
     Parameters
     ----------
     row
-        What ``recover`` told.
+        A row of ``recover``'s output.
     flushed
         See `flushed_index`.
     """
     kind, place = finding["kind"], finding["commit_log_offset"] or 0
     is_clean = row["was_stopped_cleanly"]
-    if kind.startswith(("settings ", "timer ")):  # what is below config, and the timer's files
+    if kind.startswith(("settings ", "timer ")):  # files below config, and the timer's files
         return True
-    if kind in _TAGS:  # of a tags code it sees only that a crash took its last bytes
+    if kind in _TAGS:  # in a tags code it sees only that a crash took its last bytes
         return True
-    if kind == "index header":  # it compares the first and the last entry; slots are not counted
+    if kind == "index header":  # it compares the first and the last entry, and does not count slots
         return all(text.startswith("fewer than") for text in finding["examples"])
-    if kind in _ENTRIES and finding["position"]:  # else it is of the header
-        # What a key is, is not compared: a record's damaged properties may give another hash.
+    if kind in _ENTRIES and finding["position"]:  # otherwise the finding is about the header
+        # It does not compare keys: a record's damaged properties may give another hash.
         is_of_record = kind == "index entry" and place in row["records"] | row["no_messages"]
-        is_before = place < row["checked_from"]  # only what a crash leaves of an entry is seen
+        is_before = place < row["checked_from"]  # of an entry it sees only what a crash leaves
         return is_clean or finding["place"] in flushed or is_of_record or is_before
-    if kind == "not found by key":  # of a key that is not compared, either, or a flushed file
+    if kind == "not found by key":  # of a key that is not compared, or a flushed file
         is_flushed = place <= max(flushed.values(), default=-1)
         return is_clean or is_flushed or row["index_has_other_keys"]
     if kind == "unit behind end":  # a unit that begins in the log and has a wrong size

@@ -1,4 +1,4 @@
-"""Run the commands of a case within limits, and tell what went wrong."""
+"""Run the commands of a case within limits, and report failures."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ COMMANDS_PER_STORE = 3
 MOST_RSS_BYTES = 2 << 30
 MOST_SECONDS = 60.0
 PREPARING = "the preparation"
-"""Begins before each command: Spark may be started, which is not the command's time."""
+"""Step before each command: Spark may start in it, which does not count as the command's time."""
 _MADE_BESIDE = {"store", "broker.conf", "outside", "sound", "report", "salvaged", "copied"}
 _MADE_BESIDE |= {"salvaged.salvage.json", "exported"}
 
 
 @dataclass
 class Failure:
-    """Something that may not be: which command of which store, and what."""
+    """A failure: the command, the store, and what was wrong."""
 
     number: int
     command: str
     kind: str
-    """One line, the same for the same fault: failures are counted by it."""
+    """One line that is the same for the same fault; failures are counted by it."""
     text: str
     mutations: list[str] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ def run_store(
     begin: Callable[[str], None] = lambda _: None,
     names: tuple[str, ...] = (),
 ) -> tuple[list[Done], list[Failure]]:
-    """Make a store and run its commands; ``place`` is made and removed."""
+    """Make a store and run its commands; ``place`` is created and removed."""
     case = draw_case(seed, number, place, names)
     done: list[Done] = []
     failures: list[Failure] = []
@@ -89,7 +89,7 @@ def run_store(
             done.append(result)
             if failure is not None:
                 failures.append(failure)
-                break  # what it left is nobody's fault
+                break  # what it left does not count as a failure
     finally:
         shutil.rmtree(place, ignore_errors=True)
     return done, failures
@@ -156,7 +156,7 @@ def _left_open(place: Path, descriptors: set[str], threads: int) -> str:
 
 
 def _descriptors(place: Path) -> set[str]:
-    """Return the files below a directory that are open."""
+    """Return the open files below a directory."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -168,7 +168,7 @@ def _descriptors(place: Path) -> set[str]:
 
 @contextmanager
 def _nothing_unseen() -> Iterator[list[str]]:
-    """Collect what is raised where nobody sees it: in threads, in finalizers, as warnings."""
+    """Collect errors that go unseen: in threads, in finalizers, as warnings."""
     unseen: list[str] = []
 
     def in_thread(args: Any) -> None:
@@ -191,7 +191,7 @@ def _nothing_unseen() -> Iterator[list[str]]:
 
 
 def _kind_of(err: BaseException) -> str:
-    """Return what an error is, and where it was raised in the project."""
+    """Return what an error is, and where in the project it was raised."""
     if isinstance(err, WrongError):
         return re.sub(r"[0-9]+|'[^']*/[^']*'", "N", str(err)).split("['")[0][:90]
     place = ""
@@ -215,7 +215,7 @@ def _reset_peak() -> None:
 
 
 def _peak() -> int:
-    """Return the most memory that this process, or one of Spark's, had since `_reset_peak`."""
+    """Return the peak memory of this process, or of one of Spark's, since `_reset_peak`."""
     return max(map(_peak_of, ("self", *worker_processes())))
 
 

@@ -1,4 +1,4 @@
-"""Commands that run through Spark: export, import and copy of the command line."""
+"""Commands that run through Spark: export, import and copy on the command line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EXPORTED = "made:put"
 
 
 def export(case: Case) -> str:
-    """What is in the files is what a read in the same mode gives; 0 where nothing is damaged."""
+    """The files must have the rows of a read in the same mode; 0 where nothing is damaged."""
     out, mode = case.place / "exported", case.chance.choice(_MODES)
     kind = case.chance.choice(_FORMATS)
     arguments = ["export", case.root, "-o", out, "--format", kind, "--option", f"mode={mode}"]
@@ -52,7 +52,7 @@ def export(case: Case) -> str:
         raise WrongError(f"export --format {kind}, {mode}: {answer.code}, but no read succeeds")
     rows = [row for row in wanted if row["commit_log_offset"] is not None]
     if answer.code == 0 and mode != "FAILFAST":
-        # FAILFAST also refuses a segment of an odd length, where no byte of a record is missing.
+        # FAILFAST also refuses a segment of an odd length, even if no byte of a record is missing.
         damage = ("body", "_corrupt_record")
         strict = case.told_rows(damage, mode="PERMISSIVE", checkCRC="true")
         if strict is None or any(row["_corrupt_record"] for row in strict):
@@ -83,7 +83,7 @@ def _exported(directory: Path, kind: str) -> Iterator[tuple[int, int, bytes]]:
 
 
 def copy(case: Case) -> str:
-    """What is in the new store is what a read in the same mode gives."""
+    """The new store must have the rows of a read in the same mode."""
     target, mode = case.place / "copied", case.chance.choice(_MODES)
     arguments = ["copy", case.root, target, "--format", "json", "--option", f"mode={mode}"]
     with commands_share_it():
@@ -109,7 +109,7 @@ def copy(case: Case) -> str:
 
 
 def import_(case: Case) -> str:
-    """A sound export comes back wholly; of a damaged one all that is said to, or nothing."""
+    """Import an export: a sound one comes back complete, and a failed import adds nothing."""
     kind, directory = case.chance.choice(_FORMATS), case.place / "exported"
     for name, data in _export_of(kind).items():
         path = directory / name
@@ -170,7 +170,7 @@ def _bodies_of_export() -> Counter[bytes]:
 
 
 def prepare() -> None:
-    """Start what the commands share, before a clock runs."""
+    """Prepare what the commands share, before the time limit starts."""
     from tests.hostile.spark_session import session
 
     session()

@@ -1,4 +1,4 @@
-"""One Spark session of a process, which commands take instead of starting one of their own."""
+"""One Spark session of a process, which commands use instead of starting their own."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rmqsource.cli import job as cli_job
 from tests.hostile.base_stores import scratch_parent
 
 SCRATCH_VARIABLE = "HOSTILE_SCRATCH"
-"""Names a directory that somebody removes when the process has ended."""
+"""Environment variable: a directory that the parent removes when the process has ended."""
 
 _SETTINGS = {
     "spark.driver.memory": "1g",
-    # Says so where the memory did not do; and keeps little of the hundreds of commands before.
+    # Logs where memory was not enough, and keeps little of the hundreds of earlier commands.
     "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
@@ -65,7 +65,7 @@ def session() -> Any:
 
 @contextmanager
 def commands_share_it() -> Iterator[None]:
-    """Give the session to commands of the command line that would start and end one."""
+    """Give the session to commands of the command line that would start and end their own."""
 
     @contextmanager
     def shared(*_: object, **__: object) -> Iterator[Any]:
@@ -84,7 +84,7 @@ def commands_share_it() -> Iterator[None]:
 
 
 def worker_processes() -> list[int]:
-    """Return the processes below this one that run Python: there Spark reads and stages."""
+    """Return the Python processes below this one: Spark reads and stages in them."""
     found, waiting = [], [os.getpid()]
     while waiting:
         for task in _children(waiting.pop()):

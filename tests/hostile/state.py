@@ -1,4 +1,4 @@
-"""What is below a directory, told without following links, opening devices or reading holes."""
+"""A description of all files below a directory, without following links, devices or holes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READ, _PAGE = 1 << 18, 1 << 12
 
 
 def state_of(root: Path) -> dict[str, tuple[object, ...]]:
-    """Return kind, mode, size, time of change and a digest of everything below a directory."""
+    """Return kind, mode, size, change time and digest of everything below a directory."""
     found: dict[str, tuple[object, ...]] = {}
     waiting = [os.fspath(root)]
     while waiting:
@@ -37,7 +37,7 @@ def state_of(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def differences(before: dict[str, tuple[object, ...]], after: dict[str, tuple[object, ...]]) -> str:
-    """Return in words what is not the same; empty when all is."""
+    """Return the differences in words; empty if there are none."""
     found = [f"{name!a} is new" for name in after.keys() - before.keys()]
     found += [f"{name!a} is gone" for name in before.keys() - after.keys()]
     names = before.keys() & after.keys()
@@ -50,7 +50,7 @@ def differences(before: dict[str, tuple[object, ...]], after: dict[str, tuple[ob
 
 
 def _digest(path: str, size: int) -> str:
-    """Return a digest of the pages that are not zeros; of a very large file the first 64 MiB."""
+    """Return a digest of the pages that are not zeros, or of a very large file's first 64 MiB."""
     digest = hashlib.sha1(usedforsecurity=False)
     fd = os.open(path, os.O_RDONLY)
     try:

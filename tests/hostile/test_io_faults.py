@@ -1,4 +1,4 @@
-"""A few of the failing calls that `make soak` tries all of; and that the faults reach the calls."""
+"""A sample of the failing calls that `make soak` tries; and a check that faults reach the calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.hostile.faults import FaultyDisk
 
 _FEW = 4
 _HERE = [name for name, scenario in SCENARIOS.items() if not scenario.uses_spark]
-"""The others would leave a session of theirs to the tests that follow in this process."""
+"""Scenarios without Spark; the others would leave a session to later tests of this process."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""A few of the mutated stores that `make soak` runs by thousands; and that wrongs are seen."""
+"""A few of the thousands of mutated stores that `make soak` runs; and that failures are noticed."""
 
 from __future__ import annotations
 

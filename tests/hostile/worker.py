@@ -1,6 +1,7 @@
-"""A process that runs stores, one after the other: ``python -m tests.hostile.worker``.
+"""A process that runs one store after the other: ``python -m tests.hostile.worker``.
 
-Reads a JSON object a line (seed, number), says which command begins, and then how all ended.
+It reads one JSON object a line (seed, number), reports each command as it begins, and at the end
+the result of all.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _TELL_AFTER_SECONDS = 50
 def main() -> None:
     """Serve until the input ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # nothing but answers on the pipe
+    os.dup2(2, 1)  # only answers may go to the pipe
     resource.setrlimit(resource.RLIMIT_DATA, (_MOST_DATA_BYTES, _MOST_DATA_BYTES))
     typer.main.get_command = functools.cache(typer.main.get_command)  # type: ignore[assignment]
     os.fsync = os.fdatasync = lambda _: None  # type: ignore[assignment]  # these stores are copies

@@ -22,7 +22,7 @@ _BEFORE = Path(__file__).with_name("before.json")
 
 
 def main() -> None:
-    """Print the table, and the names behind its figures."""
+    """Print the table, and the names that make up its figures."""
     options = _parser().parse_args()
     source, running = count_all(read_modules()), measure_all()
     counts = Counts(source.figures | running.figures, source.lists | running.lists)
@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def as_table(columns: Mapping[str, Mapping[str, Rows]]) -> Iterator[str]:
-    """Yield the lines of a table: a column for each set of figures, a row where any has one."""
+    """Yield the lines of a table: a column for each set of figures, and a row for each figure."""
     newest_first = [*columns.values()][::-1]
     names = {
         section: dict.fromkeys(row for c in newest_first for row in c.get(section, ()))

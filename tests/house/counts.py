@@ -1,4 +1,4 @@
-"""Figures taken from the source alone: modules, rooms, circles, types, functions, docstrings."""
+"""Figures taken from the source alone: modules, rooms, cycles, types, functions, docstrings."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _QUEUES = """ConsumeQueue BatchConsumeQueue ConsumeQueueExt DatabaseQueue Segmen
 ReadableQueue SimpleQueue BatchQueue StoredUnits UnitFiles QueueWriter ConsumeQueueWriter
 BatchConsumeQueueWriter ConsumeQueueExtWriter QueueFiles ConsumeQueueStore QueueDatabase
 QueueOffsetTable"""
-# Each of these calls, draws or shows what its namesake returns, and is named like it for that.
+# Each of these calls, draws or shows the result of its namesake, and has its name for that.
 _NAMESAKES = ("rmqsource.cli", "rmqsource.plots", "rmqsource.explore.questions", "rmqsource")
 # Every table of metadata has ``rows``; a program has ``main``; the sink of a Spark job reads the
+# clock without the modules of an open store.
 # clock without the modules of an open store.
 _ONE_PER_MODULE = ("rows", "main", "now_ms")
 _ROOM_LIMIT = 20
@@ -38,7 +39,7 @@ Graph = Mapping[str, set[str]]
 
 
 class Counts(NamedTuple):
-    """Figures by section and row, and the names behind some of them."""
+    """Figures by section and row, and the names that make up some of them."""
 
     figures: dict[str, Rows]
     lists: dict[str, list[str]]
@@ -143,7 +144,7 @@ def _imported(module: Module, names: set[str]) -> Iterator[str]:
 
 
 def _circles_within(graph: Graph, places: Mapping[str, str]) -> list[str]:
-    """Return the circles between modules of the same place."""
+    """Return the import cycles between modules of the same place."""
     inside = {a: {b for b in graph[a] if places.get(b) == place} for a, place in places.items()}
     return [", ".join(circle) for circle in circles(inside)]
 
@@ -188,7 +189,7 @@ def _shared(places: Mapping[str, list[str]]) -> list[str]:
 
 
 def _assigned(modules: list[Module]) -> dict[str, list[str]]:
-    """Return where each name of a module is given a value, once for each value or class."""
+    """Return where each name of a module gets a value, once for each value or class."""
     places: dict[str, dict[str, str]] = defaultdict(dict)
     for module in modules:
         for node in _outside_functions(module.tree.body):
@@ -200,12 +201,12 @@ def _assigned(modules: list[Module]) -> dict[str, list[str]]:
 def _outside_functions(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
         yield node
-        if isinstance(node, ast.If):  # of its branches the first: the other is for old Pythons
+        if isinstance(node, ast.If):  # only the first of its branches: the other is for old Pythons
             yield from _outside_functions(node.body)
 
 
 def _meanings(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Yield public names that a statement defines, with the text of what they stand for."""
+    """Yield public names that a statement defines, with the text of their values."""
     if isinstance(node, ast.ClassDef) and node.name[0] != "_":
         yield node.name, "class"
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
@@ -227,7 +228,7 @@ def _module_functions(modules: list[Module]) -> dict[str, list[str]]:
 
 
 def _functions(modules: list[Module]) -> Rows:
-    """Count functions and methods; decorators are not among their lines."""
+    """Count functions and methods; decorators do not count as lines of them."""
     nodes = [node for module in modules for node in module.nodes(*_FUNCTIONS)]
     lengths = [node.end_lineno - node.lineno + 1 for node in nodes]
     long = sum(length > _FUNCTION_LIMIT for length in lengths)
@@ -272,7 +273,7 @@ def _public_nodes(modules: list[Module]) -> set[ast.AST]:
 
 
 def _exported(package: str) -> Iterator[tuple[str, str]]:
-    """Yield module and name of each export of a package, lazy ones included."""
+    """Yield module and name of each export of a package, including lazy ones."""
     loaded = import_module(package)
     for value in (getattr(loaded, name) for name in loaded.__all__):
         for part in getattr(value, "__mro__", (value,)):

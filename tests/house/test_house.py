@@ -1,4 +1,4 @@
-"""The counts on a tree small enough to count by hand."""
+"""The counts, on a tree that is small enough to count by hand."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_tree_keeps_its_limits():
 
 @pytest.mark.full
 def test_the_ways_are_as_long_as_the_page_says():
-    """Its rows are the acts, in their order."""
+    """The rows are the acts, in their order."""
     page = (ROOT / "docs/developers/house.md").read_text("utf-8")
     table = page.partition("| files entered, before | now |")[2].partition("\n\n")[0]
     told = [int(now) for now in re.findall(r"\| (\d+) \|$", table, re.MULTILINE)]

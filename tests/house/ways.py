@@ -90,7 +90,7 @@ def _is_import(frame: FrameType | None) -> bool:
 
 
 class Act(NamedTuple):
-    """One process prepares it in an empty directory; another runs it there under a tracer."""
+    """One process prepares the act in an empty directory; another runs it there under a tracer."""
 
     prepare: Callable[[Path], object]
     run: Callable[[Path, Tracer], None]
@@ -219,7 +219,7 @@ def loaded_by_task() -> list[str]:
 
 
 def _loaded(code: str, *arguments: str) -> list[str]:
-    """Return the modules of the product that some code loads, in that order."""
+    """Return the modules of the product that some code loads, in the order of loading."""
     names = _python("-c", code + "\nprint(*sys.modules)", *arguments).split()
     return [name for name in names if name.partition(".")[0] in PACKAGES]
 

@@ -1,7 +1,7 @@
-"""What clients do while a broker is killed: delays, transactions, new topics, and Java's clients.
+"""Client work while a broker is killed: delays, transactions, new topics, and Java's clients.
 
-Each of them goes on by itself until it is stopped, and then says whether anything that the broker
-acknowledged is lost, or came twice without need.
+Each chore goes on by itself until it is stopped. Then it reports whether messages that the broker
+acknowledged are lost, or came twice without need.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _DEADLINE_S = 60
 _SEND_TIMEOUT_S = 10
 _MOST_OF_JAVA = 20_000
 _JAVA_RATE = 100
-# What was under way when the broker went is sent again for a while after it is back.
+# Messages in transit when the broker died are sent again for a while after it is back.
 _GRACE_MS = 5_000
-# A check counts also where no producer is there to be asked.
+# A check counts even if there is no producer to ask.
 _SETTINGS = {**SETTINGS, "transactionCheckMax": 1000}
 
 
 class Chore:
-    """Something that is done again and again in a thread of its own.
+    """Work that is repeated in a thread of its own.
 
     Parameters
     ----------
     cluster
-        What is sent to.
+        The cluster to send to.
     java
-        RocketMQ's clients of it, which say what is stored.
+        RocketMQ's clients of the cluster, which report what is stored.
     """
 
     def __init__(self, cluster: LiveCluster, java: ClientNode) -> None:
@@ -61,12 +61,12 @@ class Chore:
         self._thread = threading.Thread(target=self._run, name=self.topic)
 
     def start(self) -> None:
-        """Begin; the topic is there before."""
+        """Begin; the topic exists before."""
         self.java.create_topic(self.topic, 2)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, once the last has its answer."""
+        """Stop, once the last send is answered."""
         self._stop.set()
         self._thread.join()
 
@@ -83,16 +83,16 @@ class Chore:
             number += 1
 
     def act(self, key: str, number: int) -> None:
-        """Do it once; return if the broker acknowledged it."""
+        """Do the work once; return whether the broker acknowledged it."""
         raise NotImplementedError
 
     def check(self, outages: Iterable[tuple[int, int]]) -> None:
-        """See that all is there that was acknowledged.
+        """Check that everything acknowledged is there.
 
         Parameters
         ----------
         outages
-            Within which time the broker went away, in ms since the epoch.
+            Times in which the broker was away, in ms since the epoch.
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Chore:
         assert_copies(rows, outages)
 
     def wanted(self) -> list[str]:
-        """Return the keys of what must be in the topic."""
+        """Return the keys of the messages that must be in the topic."""
         return self.acknowledged
 
     def _stored(self) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ class Transactions(Chore):
 
     def start(self) -> None:
         self._ended: dict[str, LocalTransactionState] = {}
-        # A broker that is new asks nobody until it hears of somebody.
+        # A new broker asks no producers until it knows of some.
         config = ClientConfig(self.cluster.namesrv_addr, heartbeat_broker_interval_ms=500)
         self._producer = TransactionProducer(unique("payers"), config, self).start()
         super().start()
@@ -170,7 +170,7 @@ class Transactions(Chore):
 
 
 class NewTopics(Chore):
-    """Topics with a number of queues of their own, each with a message at once."""
+    """Topics that are created with one to seven queues."""
 
     def start(self) -> None:
         self._admin = Admin(self.cluster.namesrv_addr).start()
@@ -192,7 +192,7 @@ class NewTopics(Chore):
 
 
 class JavaClients(Chore):
-    """RocketMQ's own producer, and its consumers: one that takes all at once, one in order."""
+    """RocketMQ's own producer and two consumers: a concurrent one and an orderly one."""
 
     seed = 900
 
@@ -248,7 +248,7 @@ def _place(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def _assert_order(rows: list[dict[str, Any]]) -> None:
-    """See that no message came before the one that lies before it."""
+    """Check that no message came before an earlier one of its queue."""
     reached: defaultdict[int, int] = defaultdict(int)
     for row in rows:
         queue_id, offset = _place(row)
@@ -257,7 +257,7 @@ def _assert_order(rows: list[dict[str, Any]]) -> None:
 
 
 def assert_copies(rows: list[dict[str, Any]], outages: Iterable[tuple[int, int]]) -> None:
-    """See that a message is stored twice only where the broker was away in between.
+    """Check that a message is stored twice only if the broker was away in between.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def assert_copies(rows: list[dict[str, Any]], outages: Iterable[tuple[int, int]]
 
 
 def assert_repeats(rows: list[dict[str, Any]], outages: Iterable[tuple[int, int]]) -> None:
-    """See that a consumer gets a message twice only where the broker was away in between.
+    """Check that a consumer gets a message twice only if the broker was away in between.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def _assert_apart(
 
 
 def in_ms(outages: Iterable[Outage]) -> list[tuple[int, int]]:
-    """Return when a broker went away, the shortest time that is known, in ms since the epoch."""
+    """Return when a broker was certainly away: the shortest known time, in ms since the epoch."""
     shift = time.time() - time.monotonic()
     return [(int(1000 * (o.begin + shift)), int(1000 * (o.gone + shift)) + 1) for o in outages]
 
@@ -307,31 +307,31 @@ def in_ms(outages: Iterable[Outage]) -> list[tuple[int, int]]:
 CHORES = (Delays, Transactions, NewTopics, JavaClients)
 
 
-# Our broker is killed while this project's and RocketMQ's clients use it in every way.
+# Our broker is killed while this project's clients and RocketMQ's use it in every way.
 
 
 def kill_broker_often(
     directory: Path, release: str, seed: int, kills: int, *, deadline: float = float("inf")
 ) -> dict[str, int]:
-    """Kill a broker of ours again and again; return counts.
+    """Kill a broker of ours repeatedly; return counts.
 
     Parameters
     ----------
     directory
-        Takes the store and all else.
+        For the store and all other files.
     release
-        Of RocketMQ's clients.
+        The release of RocketMQ's clients.
     seed
-        Of what happens.
+        Seed of the random choices.
     kills
-        How many, unless the deadline comes first.
+        Number of kills, unless the deadline comes first.
     deadline
         By the monotonic clock.
 
     Raises
     ------
     AssertionError
-        Something that was acknowledged is lost, or came more often than RocketMQ allows.
+        Something acknowledged is lost, or came more often than RocketMQ allows.
     """
     with ExitStack() as stack:
         cluster = stack.enter_context(LiveCluster(directory / "c", OURS, settings=_SETTINGS))

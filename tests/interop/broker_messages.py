@@ -1,4 +1,4 @@
-"""Rows for the sink of every kind that a broker serves, and what a consumer must get of them."""
+"""Rows for the sink of every kind that a broker serves, and what a consumer must get for them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TAGGED, TAGS = "orders", ("TagA", "größe")
 EVERYWHERE = "价格"
 """A key that many messages of `TAGGED` have."""
 GIVEN_QUEUES = 6
-"""Of topic shipments, whose rows name their queue."""
+"""Number of queues of topic shipments, whose rows name their queue."""
 ROW = "row"
-"""The property that tells the rows of one topic apart."""
+"""The property that identifies the rows of a topic."""
 
 _BORN = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -61,7 +61,7 @@ class Row:
         return hashlib.sha256(self.body).hexdigest()
 
     def values(self) -> tuple[Any, ...]:
-        """Return the row as `SCHEMA` has it."""
+        """Return the row in the form of `SCHEMA`."""
         return (
             self.topic,
             self.body,
@@ -77,7 +77,7 @@ class Row:
         )
 
     def stored_properties(self) -> dict[str, str]:
-        """Return what a consumer finds beside the unique key."""
+        """Return the properties a consumer gets, except the unique key."""
         named = {
             "KEYS": " ".join(self.keys or ()),
             "TAGS": self.tags,

@@ -1,7 +1,7 @@
-"""RocketMQ's own clients in a JVM: producers, consumers and admin that obey and report.
+"""RocketMQ's own clients in a JVM: producers, consumers and admin, driven by commands.
 
-Command ``client-node`` of oracle/cluster, whose README.md lists what it obeys; whatever has no
-method here goes through `ClientNode.ask`.
+Uses command ``client-node`` of oracle/cluster; its README.md lists the commands. Those without a
+method here go through `ClientNode.ask`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REBALANCE_MS = 1000
 
 
 class Queue(NamedTuple):
-    """A queue as Java names it."""
+    """A queue in the form of the Java program."""
 
     topic: str
     broker: str
@@ -27,20 +27,20 @@ class Queue(NamedTuple):
 
 
 class ClientNode(JavaNode):
-    """Clients of one release in one JVM, each with a name; every row is a dict as README.md says.
+    """Named clients of one release in one JVM; rows are dicts as README.md describes them.
 
     Parameters
     ----------
     directory
-        Takes what the JVM writes; made here.
+        For the files of the JVM; created here.
     release
         One of `java_cluster.RELEASES`.
     namesrv_addr
-        Where all its clients connect.
+        The name servers that all its clients use.
     credentials
-        Access key, secret key, and security token if there is one.
+        Access key, secret key, and the security token if there is one.
     tls
-        Whether they speak TLS.
+        Whether the clients use TLS.
     properties
         System properties of the JVM.
     """
@@ -55,7 +55,7 @@ class ClientNode(JavaNode):
         tls: bool = False,
         properties: Sequence[str] = (),
     ) -> None:
-        # What broadcasting consumers have consumed.
+        # Offsets that broadcasting consumers have consumed.
         self.offset_directory = directory / "offsets"
         quick = [
             f"rocketmq.client.rebalance.waitInterval={_REBALANCE_MS}",
@@ -92,20 +92,20 @@ class ClientNode(JavaNode):
         return rows
 
     def start_consumer(self, name: str, group: str, topics: dict[str, str], **options: Any) -> str:
-        """Start a push consumer of topics by expressions; return its client id."""
+        """Start a push consumer with an expression for each topic; return its client id."""
         answer = self.ask("consumer", name=name, group=group, topics=topics, **options)
         client_id: str = answer["client_id"]
         return client_id
 
     def received(self, name: str, begin: int = 0) -> list[dict[str, Any]]:
-        """Return a consumer's deliveries in order, from one number on."""
+        """Return a consumer's deliveries from one number on, in order."""
         rows: list[dict[str, Any]] = self.ask("received", name=name, begin=begin)
         return rows
 
     def wait_received(
         self, name: str, count: int, timeout_s: float = _TIMEOUT_S
     ) -> list[dict[str, Any]]:
-        """Wait until a consumer had so many deliveries; return all."""
+        """Wait until a consumer has so many deliveries; return all."""
         wait_until(lambda: self.ask("received_count", name=name) >= count, timeout_s)
         rows = self.received(name)
         assert len(rows) >= count, f"{len(rows)} of {count} came in {timeout_s} s"
@@ -120,10 +120,10 @@ class ClientNode(JavaNode):
     ) -> list[dict[str, Any]]:
         """Close a consumer once it has noted so many offsets of a topic; return its deliveries.
 
-        It notes a message after its listener has returned: one that is closed as soon as the
-        listener has all may leave with an offset that is too low. And a broker that is told of a
-        group's first offsets by several requests at once may forget some of them; a consumer that
-        leaves must not be the first to tell them.
+        It notes a message after its listener has returned. So a consumer that is closed as soon as
+        the listener has all messages may leave with an offset that is too low. Also, a broker that
+        gets a group's first offsets in several concurrent requests may forget some of them. A
+        consumer that leaves must not be the first to send them.
         """
 
         def noted() -> int:
@@ -139,18 +139,18 @@ class ClientNode(JavaNode):
         return rows
 
     def pull_all(self, topic: str, group: str = "judge", **options: Any) -> list[dict[str, Any]]:
-        """Return every message of a topic, queue after queue."""
+        """Return every message of a topic, queue by queue."""
         rows: list[dict[str, Any]] = self.ask("pull_all", topic=topic, group=group, **options)
         return rows
 
     def consumer_offsets(self, group: str, topic: str) -> dict[Queue, int]:
-        """Return what the brokers keep for a group."""
+        """Return a group's offsets as the brokers have them."""
         rows = self.ask("consume_stats", group=group, topic=topic)
         return {queue_of(row): row["consumer_offset"] for row in rows}
 
 
 def queue_of(row: dict[str, Any]) -> Queue:
-    """Return the queue that a row names."""
+    """Return the queue named in a row."""
     return Queue(row["topic"], row["broker"], row["queue_id"])
 
 
@@ -170,7 +170,7 @@ def numbered_body(seed: int, number: int, size: int = 0) -> bytes:
 
 
 def read_sent(journal: Path) -> list[str]:
-    """Return the keys that a journal of acknowledged messages names, in order; no half lines."""
+    """Return the keys in a journal of acknowledged messages, in order, without a half line."""
     if not journal.exists():
         return []
     whole = journal.read_text("utf-8").rpartition("\n")[0]

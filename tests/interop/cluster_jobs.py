@@ -1,8 +1,9 @@
-"""The program of a driver: obeys its standard input, a job a line, answered by a line of JSON.
+"""A driver program that takes one job a line on standard input, and answers with a line of JSON.
 
-``spark-submit`` gives its programs no input: there a file has the jobs, and one gets the answers.
-It runs in environments that have Spark, and may not have the package or the tests: it imports
-neither. What tasks run is sent to them by value, as for any program that is started by its file.
+``spark-submit`` gives its programs no input; there the jobs come from a file, and the answers go to
+a file. The program runs in environments that have Spark, but perhaps neither the package nor the
+tests, so it imports neither. Code that tasks run is pickled by value, as in any program that is
+started by its file name.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ ROW_BYTES = 1000  # so that a few rows fill the buffers between Spark's processe
 
 
 def register(spark: Any) -> None:
-    """Make the formats known."""
+    """Register the formats."""
     import rmqsource
 
     rmqsource.register(spark)
 
 
 def add_files(spark: Any, path: str) -> None:
-    """Send a Python file, or an archive of some, to the server and on to the executors."""
+    """Upload a Python file, or an archive of some, to the server and on to the executors."""
     spark.addArtifacts(path, pyfile=True)
 
 
 def environments(spark: Any, tasks: int) -> list[list[str]]:
-    """Return each Python that runs tasks, and where its package lies."""
+    """Return each Python that runs tasks, and the location of its package."""
 
     def describe(batches: Any) -> Any:
         import importlib.util
@@ -42,7 +43,7 @@ def environments(spark: Any, tasks: int) -> list[list[str]]:
         import pyarrow as pa
 
         for _ in batches:
-            time.sleep(0.2)  # else one executor may do all of it
+            time.sleep(0.2)  # otherwise one executor may do all of it
         found = importlib.util.find_spec("rmqsource")
         yield pa.RecordBatch.from_pylist(
             [{"python": sys.prefix, "package": str(found.origin) if found else ""}]
@@ -60,7 +61,7 @@ def read(
     schema: str | None = None,
     gate: dict[str, Any] | None = None,
 ) -> list[list[Any]]:
-    """Return the rows of a read, whose tasks go through a gate."""
+    """Return the rows of a read whose tasks go through a gate."""
     reader = spark.read.format(FORMAT).options(**options)
     if schema is not None:
         reader = reader.schema(schema)
@@ -77,7 +78,7 @@ def write(
     options: dict[str, str],
     gate: dict[str, Any] | None = None,
 ) -> None:
-    """Write numbered messages, whose tasks go through a gate."""
+    """Write numbered messages with tasks that go through a gate."""
     numbers = spark.range(0, rows, 1, partitions).selectExpr(
         f"'{topic}' AS topic",
         f"rpad(cast(id AS string), {ROW_BYTES}, '.') AS body",
@@ -96,7 +97,7 @@ def mirror(
     sink_options: dict[str, str],
     gate: dict[str, Any] | None = None,
 ) -> None:
-    """Let a stream copy what a store holds into another one."""
+    """Copy the messages of a store into another one with a stream."""
     frame = spark.readStream.format(FORMAT).options(**options).load(path)
     columns = ["topic", "body", "keys", "tags", "queue_id", "unique_key"]
     query = (
@@ -112,11 +113,11 @@ def mirror(
 
 
 def _gated(frame: Any, gate: dict[str, Any] | None) -> Any:
-    """Return the rows, with the attempts of one task of them held in the middle.
+    """Return the rows; a gate stops the attempts of one task in the middle.
 
-    A gate has a directory that all nodes see, a `partition`, and a number of `rows` after which its
-    attempts stop. Each writes there who it is. Where `meet` is 0 the first one waits for file
-    ``go``, and others pass; else each waits until there are so many.
+    A gate has a directory that all nodes see, a `partition`, and a number of `rows` after which
+    attempts stop. Each attempt writes its identity there. If `meet` is 0, the first attempt waits
+    for file ``go``, and others pass; else each attempt waits until there are so many.
     """
     if gate is None:
         return frame
@@ -167,7 +168,7 @@ def main() -> None:
         answers = os.fdopen(os.open(answers_file, os.O_WRONLY | os.O_CREAT), "w")
     else:
         questions, answers = iter(sys.stdin), os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what Spark prints is no answer
+        os.dup2(2, 1)  # Spark's own output is no answer
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder

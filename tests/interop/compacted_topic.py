@@ -40,7 +40,7 @@ SETTINGS: dict[str, object] = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
     "timerWheelEnable": "false",
-    "compactionMappedFileSize": 9200,  # the broker makes a multiple of the queue file of it
+    "compactionMappedFileSize": 9200,  # the broker rounds it to a multiple of the queue file
     "compactionCqMappedFileSize": QUEUE_FILE_BYTES,
     "compactionScheduleInternal": 500,
     "maxOffsetMapSize": 60_000,
@@ -61,7 +61,7 @@ def create_topics(client: ClientNode) -> None:
 
 
 def send(client: ClientNode, keys: Sequence[str], round_name: str, topic: str = TOPIC) -> None:
-    """Send a message of each key to each queue, with tags and properties."""
+    """Send a message for each key to each queue, with tags and properties."""
     for queue_id in range(QUEUES):
         messages = [
             {
@@ -77,9 +77,10 @@ def send(client: ClientNode, keys: Sequence[str], round_name: str, topic: str = 
 
 
 def is_settled(store: Path, ends: Mapping[int, int]) -> bool:
-    """Return whether the broker has compacted all files but the last of each queue.
+    """Return whether the broker has compacted all files except the last of each queue.
 
-    And has put into the last whatever lies before a queue offset: ``ends`` by queue.
+    And has put everything before the queue offsets in ``ends`` into the last file; ``ends`` is
+    by queue.
     """
     try:
         found = {queue_id: _files(store, queue_id) for queue_id in ends}
@@ -91,7 +92,7 @@ def is_settled(store: Path, ends: Mapping[int, int]) -> bool:
             for queue_id, end in ends.items()
         )
     except (OSError, ValueError, IndexError):
-        return False  # the broker is writing just now
+        return False  # the broker is writing at this moment
 
 
 def _positions(store: Path) -> dict[str, int]:
@@ -106,7 +107,7 @@ def _files(store: Path, queue_id: int) -> list[npt.NDArray[np.int64]]:
 
 
 def _queue_offsets(folder: Path) -> list[npt.NDArray[np.int64]]:
-    """Return the queue offsets that the units of each file of a sparse queue name."""
+    """Return the queue offsets that units of each file of a sparse queue have."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     if any(len(path.name) != 20 for path in files):
         raise ValueError("files are being replaced")
@@ -120,20 +121,20 @@ def count_units(store: Path) -> int:
 
 
 def wait_settled(store: Path) -> None:
-    """Wait until the broker has compacted what it can."""
+    """Wait until the broker has compacted as much as it can."""
     ends = dict.fromkeys(range(QUEUES), 0)
     assert wait_until(lambda: is_settled(store, ends), _TIMEOUT_S), "the broker did not compact"
 
 
 def receive_all(client: ClientNode, group: str, count: int) -> list[dict[str, Any]]:
-    """Return what a new group receives of the compacted topic, from the first message on."""
+    """Return the messages that a new group receives of the compacted topic, from the first on."""
     client.start_consumer(group, group, {TOPIC: "*"}, from_where="FIRST", orderly=True)
     client.wait_received(group, count, _TIMEOUT_S)
     return client.close_consumer(group)
 
 
 def expire_log(client: ClientNode, store: Path) -> None:
-    """Let the broker delete all segments of its commit log but the last, and one made ahead."""
+    """Let the broker delete all segments of its commit log except the last, and one made ahead."""
     client.ask("update_broker_config", settings={k: str(v) for k, v in EXPIRE_AT_ONCE.items()})
     log = store / "commitlog"
     done = wait_until(lambda: len(list(log.iterdir())) <= 2, _TIMEOUT_S)

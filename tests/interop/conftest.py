@@ -1,4 +1,4 @@
-"""Clusters that several tests share: starting one takes seconds."""
+"""Clusters that several tests share, because starting one takes seconds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.interop.live_cluster import LiveCluster
 def live_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveCluster]:
-    """A name server and a broker of each release; tests take topics and groups of their own.
+    """A name server and a broker of each release; each test uses topics and groups of its own.
 
-    A test that stops or kills something takes a cluster of its own.
+    A test that stops or kills something uses a cluster of its own.
     """
     directory = tmp_path_factory.mktemp("live-cluster")
     with LiveCluster(directory, request.param) as cluster:
@@ -26,7 +26,7 @@ def live_cluster(
 
 @pytest.fixture
 def live_pair(tmp_path: Path) -> Iterator[LiveCluster]:
-    """Two brokers of 5.3.3, of one test: idle ones would take a fifth of a core until the end."""
+    """Two brokers of 5.3.3 for one test: idle ones would use a fifth of a core until the end."""
     directory = tmp_path / "live-pair"
     with LiveCluster(directory, "5.3.3", brokers=("broker-a", "broker-b")) as cluster:
         yield cluster

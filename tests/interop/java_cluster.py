@@ -1,4 +1,4 @@
-"""A whole RocketMQ in a JVM: name server, broker and clients, on a store that is there.
+"""A complete RocketMQ in a JVM: name server, broker and clients, on an existing store.
 
 The program is in oracle/cluster (see its README.md); Maven builds it when it is first needed.
 """
@@ -25,7 +25,7 @@ from tests.interop.java_oracle import OracleError, archive_of, one_at_a_time
 CLUSTER = Path(__file__).parent / "oracle" / "cluster"
 RELEASES = ("5.3.3", "4.9.7")
 NEWEST = "5.5.1"
-"""The newest broker and store that are published, with the clients of 5.5.0."""
+"""The newest released broker and store, with the clients of 5.5.0."""
 ALL_RELEASES = (*RELEASES, NEWEST)
 
 _PROFILES = {"5.3.3": (), "4.9.7": ("-Procketmq4",), NEWEST: ("-Procketmq55",)}
@@ -34,9 +34,9 @@ _OUTPUTS = {"5.3.3": "compat5", "4.9.7": "compat4", NEWEST: "newest"}
 _BUILD_TIMEOUT_SECONDS = 900
 _LIMIT_SECONDS = 300
 _SAID = 4000
-# Below those that systems give out by themselves, so that they stay free until they are used.
+# Below the ports that systems assign themselves, so that they stay free until they are used.
 _FIRST_PORT, _LAST_PORT = 11_000, 30_000
-# Each process of the tests has a quarter of them: what another has chosen is not in use yet.
+# Each test process has a quarter of them: a port that another process chose may not be in use yet.
 _QUARTER = (_LAST_PORT - _FIRST_PORT) // 4
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 4
 # A broker on port P listens on P - 2 and P + 1, too.
@@ -46,7 +46,7 @@ _PORTS = range(
     _FIRST_PORT + (_WORKER + 1) * _QUARTER - _ABOVE,
     _BELOW + 1 + _ABOVE,
 )
-# None comes again before all were given: who has one may not listen on it yet.
+# No port is returned again before all others were: its user may not listen on it yet.
 _next_ports = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
@@ -55,15 +55,15 @@ class Served:
     """What a broker and its clients did with a store."""
 
     ok: bool
-    """Everything came out as the options said."""
+    """Everything happened as the options asked for."""
     events: list[dict[str, Any]]
-    """What the program said, in order."""
+    """The program's events, in order."""
     received: list[dict[str, Any]]
-    """Each message that a consumer got; ``mode`` is PULL, or CLUSTERING of groups that listen."""
+    """Each message that a consumer got; ``mode`` is PULL, or CLUSTERING for groups that listen."""
     sent: list[dict[str, Any]]
     """Each message that a producer sent, in order."""
     said: str
-    """The end of all output, for the text of a failure."""
+    """The end of all output, for the message of a failure."""
 
     def events_of(self, kind: str) -> list[dict[str, Any]]:
         """Return the events of one kind, in order."""
@@ -71,22 +71,22 @@ class Served:
 
 
 class Broker:
-    """Serves a store in place, then stops cleanly; it starts at once and runs by itself.
+    """Serves a store in place, then stops cleanly; it starts immediately and runs on its own.
 
-    Leaving the block ends the process, whatever became of it.
+    Leaving the block ends the process in any case.
 
     Parameters
     ----------
     store
-        Its root.
+        The store root.
     directory
-        Takes what the program writes beside the store.
+        For files that the program writes outside the store.
     release
         One of `RELEASES`.
     settings
-        The broker's, by RocketMQ's keys; ``listenPort`` comes from `free_port`.
+        The broker's settings, by RocketMQ's keys; ``listenPort`` comes from `free_port`.
     options
-        Of command ``serve``, without their dashes.
+        Options of command ``serve``, without their dashes.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Broker:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "LC_ALL": "C.UTF-8"},  # arguments are not ASCII
+                env={**os.environ, "LC_ALL": "C.UTF-8"},  # some arguments are not ASCII
             )
 
     def __enter__(self) -> Broker:
@@ -133,7 +133,7 @@ class Broker:
         Raises
         ------
         OracleError
-            It neither served nor stopped.
+            The process did not serve, or did not stop.
         """
         try:
             status = self._process.wait(_LIMIT_SECONDS + 10)
@@ -146,12 +146,12 @@ class Broker:
         return Served(status == 0, events, received, sent, self._said())
 
     def ready(self) -> dict[str, Any]:
-        """Return what the program says as soon as clients can come.
+        """Return the program's first event, which says that clients can connect.
 
         Raises
         ------
         OracleError
-            It has ended, or does not say it.
+            It has ended, or has not said so in time.
         """
         deadline = time.monotonic() + _LIMIT_SECONDS
         while self._process.poll() is None and time.monotonic() < deadline:
@@ -173,11 +173,11 @@ class Broker:
 
 
 def java_options(directory: Path, release: str, properties: Sequence[str] = ()) -> list[str]:
-    """Return the command that starts the program; what it writes beside stores goes below a folder.
+    """Return the command that starts the program; files outside stores go below a folder.
 
-    RocketMQ writes below user.home, and names index files in the JVM's time zone. Servers speak TLS
-    where `properties` say so only: without a certificate each makes keys at its start, two a
-    broker, which takes seconds.
+    RocketMQ writes below user.home, and names index files in the JVM's time zone. Servers use TLS
+    only if `properties` say so: without a certificate each server generates keys at its start, two
+    in a broker, which takes seconds.
     """
     jar = build(release)
     given = [
@@ -201,7 +201,7 @@ def _fixed_options(directory: Path) -> list[str]:
 
 @functools.cache
 def build(release: str) -> Path:
-    """Build the program for one release, unless its jar is newer than its sources; return it."""
+    """Build one release's program unless its jar is newer than its sources; return the jar."""
     with one_at_a_time(CLUSTER):
         return _build(release)
 
@@ -233,7 +233,7 @@ def _build(release: str) -> Path:
 
 
 def _archive_classes(jar: Path) -> None:
-    """Let a name server, a broker and clients of each kind have something to do once."""
+    """Run a name server, a broker and clients of each kind once, with some work."""
     with tempfile.TemporaryDirectory(prefix="cluster-first-") as folder:
         topic, store, listed = "First", Path(folder, "store"), Path(folder, "classes")
         store.mkdir()
@@ -246,7 +246,7 @@ def _archive_classes(jar: Path) -> None:
 
 
 def free_port() -> int:
-    """Return a port beside which a broker's other two are free as well, and not given to others."""
+    """Return a port that is free, as are a broker's other two, and that was not given to others."""
     for port in itertools.islice(_next_ports, 100):
         if all(_is_free(each) for each in (port - _BELOW, port, port + _ABOVE)):
             return port

@@ -1,4 +1,4 @@
-"""A JVM of the program in oracle/cluster that obeys objects of JSON."""
+"""A JVM that runs the program of oracle/cluster and takes commands as JSON objects."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tests.interop.obedient_process import JsonNode, ProcessError
 
 
 class JavaNodeError(ProcessError):
-    """A command failed in the JVM, or the JVM is gone; the message holds what it said."""
+    """A command failed in the JVM, or the JVM is gone; the message has its output."""
 
 
 class JavaNode(JsonNode):
-    """Starts at once; the JVM also ends when this process does.
+    """Starts immediately; the JVM also ends when this process does.
 
     Parameters
     ----------
     directory
-        Takes what the JVM writes; made here.
+        For the files of the JVM; created here.
     release
         One of `java_cluster.RELEASES`.
     kind

@@ -1,4 +1,4 @@
-"""RocketMQ's own store classes, run in a JVM: they write stores and say what is in them.
+"""RocketMQ's own store classes in a JVM: they write stores and report their content.
 
 The program is in oracle/ (oracle/README.md); it is built with Maven when it is first needed.
 """
@@ -22,7 +22,7 @@ from tests.class_archive import archive_classes, archive_options, listing_option
 
 if TYPE_CHECKING:
     FilterQuestion = tuple[str, Sequence[Mapping[str, str]]]
-    """An expression, and properties for which it is evaluated."""
+    """An expression, and properties to evaluate it with."""
 
 ORACLE = Path(__file__).parent / "oracle"
 APIS = ("v5", "v4")
@@ -41,7 +41,7 @@ _OPENS = [
 
 
 class OracleError(Exception):
-    """The program or its build ended with an error; the message holds what it said."""
+    """The program or its build ended with an error; the message has its output."""
 
 
 def generate(profile: str, seed: int, out: Path, *, api: str | None = None) -> Path:
@@ -54,9 +54,9 @@ def generate(profile: str, seed: int, out: Path, *, api: str | None = None) -> P
 
 
 def dump(store: Path, out: Path, *, api: str = "v5", keep: Path | None = None) -> Path:
-    """Let RocketMQ open a copy of `store` and write down all that is in it; return `out`.
+    """Let RocketMQ open a copy of `store` and dump its content; return `out`.
 
-    `keep` takes the copy as RocketMQ left it.
+    `keep` is where the copy goes as RocketMQ left it.
     """
     options = [f"-Doracle.keep={keep}"] if keep else []
     _java(api, "dump", str(store), str(out), options=options)
@@ -70,10 +70,10 @@ def check(
     may_cut: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Open `store` in place and return what RocketMQ and the program found.
+    """Open `store` in place; return the findings of RocketMQ and of the program.
 
-    Key ``ok`` is added: the program's own verdict. `may_cut` allows records that recovery cuts off,
-    `settings` are RocketMQ's keys beside those of ``config.json``.
+    Key ``ok`` is the program's own verdict. `may_cut` allows recovery to cut off records;
+    `settings` are more of RocketMQ's keys, beside those of ``config.json``.
     """
     options = ["-Doracle.mayCut=true"] if may_cut else []
     if settings:
@@ -88,7 +88,7 @@ def check(
 def put(
     store: Path, count: int, seed: int, *, api: str = "v5", halt: bool = False
 ) -> dict[str, Any]:
-    """Append `count` messages to topic ``TopicTest``, in place; return from where to where.
+    """Append `count` messages to topic ``TopicTest``, in place; return the range of offsets.
 
     `halt` ends the JVM after the last message without stopping the store.
     """
@@ -123,7 +123,7 @@ def hold(store: Path, *, api: str = "v5") -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def feeding(store: Path, journal: Path, seed: int, *, api: str = "v5") -> Iterator[list[str]]:
-    """Give the command that puts and deletes as its standard input says, while the block lasts."""
+    """Yield the command that puts and deletes as its standard input says."""
     with tempfile.TemporaryDirectory(prefix="oracle-logs-") as home:
         yield _command(api, home, [], "feed", str(store), str(journal), str(seed))
 
@@ -134,7 +134,7 @@ def tear(store: Path, seed: int, back: int) -> None:
 
 
 def answer_filters(questions: Sequence[FilterQuestion], *, api: str = "v5") -> list[str]:
-    """Let RocketMQ's SQL92 evaluate; a text of T, F, N, E for each question, or ``P``."""
+    """Evaluate with RocketMQ's SQL92: a text of T, F, N, E for each question, or ``P``."""
     with tempfile.TemporaryDirectory(prefix="oracle-filters-") as folder:
         asked, answers = Path(folder, "questions"), Path(folder, "answers")
         asked.write_bytes(b"".join(_question_parts(questions)))
@@ -169,7 +169,7 @@ def _text_bytes(text: str) -> bytes:
 
 @contextmanager
 def one_at_a_time(directory: Path) -> Iterator[None]:
-    """Keep other processes of the tests from building in a directory meanwhile."""
+    """Keep other test processes from building in a directory at the same time."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -180,7 +180,7 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
 
 @functools.cache
 def build(api: str) -> Path:
-    """Build the program for one adapter, unless its jar is newer than its sources; return it."""
+    """Build one adapter's program unless its jar is newer than its sources; return the jar."""
     with one_at_a_time(ORACLE):
         return _build(api)
 
@@ -210,7 +210,7 @@ def _build(api: str) -> Path:
 
 
 def archive_of(jar: Path) -> Path:
-    """Return the file that has the classes of a program."""
+    """Return the path of a program's class archive."""
     return jar.with_suffix(".jsa")
 
 

@@ -1,7 +1,7 @@
 """A running cluster on loopback: name servers and brokers, each in a process of its own.
 
-RocketMQ's, each in a JVM, or this project's. Commands ``name_server``, ``broker`` and ``stop`` of
-``server-node`` in oracle/cluster.
+They are RocketMQ's, each in a JVM, or this project's. Commands ``name_server``, ``broker`` and
+``stop`` of ``server-node`` in oracle/cluster control them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.interop.obedient_process import JsonNode
 from tests.interop.python_server import OURS, PythonServer
 
 BROKER = "broker-a"
-# Levels 1 and 2 as RocketMQ has them at half the time; retries begin at 3 and are over in seconds.
+# Levels 1 and 2 are half as long as in RocketMQ; retries begin at level 3 and end within seconds.
 DELAY_LEVELS = "1s 2s 1s 1s 1s 1s " + " ".join(["2s"] * 12)
 SMALL_FILES = {
     "mappedFileSizeCommitLog": 64 << 20,
@@ -26,43 +26,43 @@ SMALL_FILES = {
     "maxHashSlotNum": 50_000,
     "maxIndexNum": 200_000,
     "messageDelayLevel": DELAY_LEVELS,
-    # Most of what an idle broker of 5.x does, otherwise every second.
+    # Most of an idle 5.x broker's work, which it would otherwise do every second.
     "timerFlushIntervalMs": 10_000,
 }
 _names = itertools.count(1)
 
 
 def unique(prefix: str) -> str:
-    """Return a name for a topic or group that no other test of this process has."""
+    """Return a name for a topic or group that no other test of this process uses."""
     return f"{prefix}_{next(_names)}"
 
 
 class LiveCluster:
-    """Name servers and brokers that run until the block is left.
+    """Name servers and brokers that run until the block ends.
 
-    Delay levels and transaction checks take seconds, topics and groups are made when they are first
-    used, and SQL filters are allowed; see ``quickSettings`` in the program for all.
+    Delay levels and transaction checks take seconds, topics and groups are created at first use,
+    and SQL filters are allowed; ``quickSettings`` in the program has all settings.
 
     Parameters
     ----------
     directory
-        Takes stores (``stores/NAME``) and all else that the processes write.
+        For stores (``stores/NAME``) and all other files of the processes.
     release
-        Of all of it: one of `java_cluster.RELEASES`, or `OURS`: this project.
+        Release of all processes: one of `java_cluster.RELEASES`, or `OURS`: this project.
     releases
-        Of single brokers by their names, and of name servers (``name-server-0``, …).
+        Releases of single brokers by their names, and of name servers (``name-server-0``, …).
     brokers
-        Names; ``NAME:1`` is the slave of broker ``NAME``.
+        Names of brokers; ``NAME:1`` is the slave of broker ``NAME``.
     name_servers
-        How many.
+        Number of name servers.
     namesrv_addr
-        Addresses of name servers that are not its own, and run already; instead of those.
+        Addresses of other name servers, which already run, to be used instead.
     settings
-        Of each broker, by RocketMQ's keys.
+        Settings of all brokers, by RocketMQ's keys.
     settings_of
-        More for single brokers, by their names.
+        More settings for single brokers, by their names.
     properties
-        System properties of each JVM, as ``tls.server.mode=enforcing``.
+        System properties of each JVM, such as ``tls.server.mode=enforcing``.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class LiveCluster:
         return self.start()
 
     def start(self) -> LiveCluster:
-        """Start all of it and return it: the name servers know every broker."""
+        """Start everything and return the cluster: the name servers know every broker."""
         with ExitStack() as undo:
             undo.callback(self.close)
             nodes = {name: self._node(name) for name in self._ports}
@@ -113,7 +113,7 @@ class LiveCluster:
         self.close()
 
     def close(self) -> None:
-        """Kill all that runs: a clean stop is `stop_broker`'s."""
+        """Kill all running processes; for a clean stop use `stop_broker`."""
         for node in [*self._brokers.values(), *self._name_servers.values()]:
             node.kill()
         self._brokers.clear()
@@ -121,13 +121,13 @@ class LiveCluster:
 
     @property
     def namesrv_addr(self) -> str:
-        """Every name server, as clients are told: ``127.0.0.1:PORT;…``."""
+        """All name servers, as clients are given them: ``127.0.0.1:PORT;…``."""
         own = ";".join(f"127.0.0.1:{port}" for port in self._name_server_ports)
         return self._foreign_namesrv_addr or own
 
     @property
     def brokers(self) -> list[str]:
-        """Names, running or not."""
+        """Names of brokers, running or not."""
         return list(self._ports)
 
     def address(self, name: str = BROKER) -> str:
@@ -139,20 +139,20 @@ class LiveCluster:
         return self.directory / "stores" / name.replace(":", "-")
 
     def kill_broker(self, name: str = BROKER) -> None:
-        """End a broker as a crash does (SIGKILL)."""
+        """Kill a broker with SIGKILL, as in a crash."""
         self._brokers.pop(name).kill()
 
     def freeze_broker(self, name: str = BROKER) -> None:
-        """Let a broker do nothing (SIGSTOP); its connections stay."""
+        """Freeze a broker (SIGSTOP); its connections stay open."""
         self._brokers[name].freeze()
 
     def thaw_broker(self, name: str = BROKER) -> None:
-        """Let a frozen broker go on."""
+        """Continue a frozen broker."""
         self._brokers[name].thaw()
 
     @contextmanager
     def frozen(self, name: str = BROKER) -> Iterator[None]:
-        """Within the block a broker does nothing: what changes in its store, others change."""
+        """Freeze a broker within the block, so that only others change its store."""
         self.freeze_broker(name)
         try:
             yield
@@ -164,7 +164,7 @@ class LiveCluster:
         return self._brokers[name].process_id
 
     def stop_broker(self, name: str = BROKER) -> None:
-        """Stop a broker cleanly: one to three seconds, the store's final flush included."""
+        """Stop a broker cleanly, which takes one to three seconds with the store's final flush."""
         node = self._brokers.pop(name)
         try:
             node.ask("stop")
@@ -172,9 +172,9 @@ class LiveCluster:
             node.kill()
 
     def start_broker(self, name: str = BROKER, release: str | None = None) -> None:
-        """Start a broker again: the same store, port and settings; it is registered afterwards.
+        """Start a broker again with the same store, port and settings; it is registered on return.
 
-        From now on with a release, unless it is None.
+        Unless the release is None, the broker uses it from now on.
         """
         if release is not None:
             self._releases[name] = release
@@ -182,7 +182,7 @@ class LiveCluster:
         node.finish(self._begin(name))
 
     def kill_name_server(self, index: int = 0) -> None:
-        """End a name server (SIGKILL)."""
+        """Kill a name server (SIGKILL)."""
         self._name_servers.pop(index).kill()
 
     def start_name_server(self, index: int = 0) -> None:

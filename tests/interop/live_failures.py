@@ -1,4 +1,4 @@
-"""Clients in this process, while brokers are killed and stopped under them."""
+"""Clients in this process whose brokers are killed and stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.interop.client_node import ClientNode, Queue, queue_of, wait_until
 from tests.interop.live_cluster import LiveCluster, unique
 
 SETTINGS = {"flushDiskType": "SYNC_FLUSH"}
-"""Of the brokers: what they acknowledge is on the disk."""
+"""Settings of the brokers: a message they acknowledge is on the disk."""
 
 _QUEUES = 4
 _BATCH = 5
@@ -61,19 +61,19 @@ class Delivery:
 
 @dataclass
 class Outage:
-    """The time in which a broker was not there; open at first."""
+    """The time in which a broker was away; open-ended at first."""
 
     broker: str
     begin: float
     gone: float = float("inf")
-    """When its process had ended."""
+    """When the broker's process had ended."""
     end: float = float("inf")
 
 
 @dataclass
 class Senders:
-    """Threads that send one message after the other, one that does not wait for answers, and one
-    that sends batches.
+    """Threads that send messages: some one after the other, one without waiting for answers, and
+    one in batches.
     """
 
     producer: Producer
@@ -92,17 +92,17 @@ class Senders:
         self._start(self._send_batches, "B")
 
     def stop(self) -> None:
-        """End, once every send has its answer."""
+        """Stop, once every send is answered."""
         self._stop.set()
         for thread in self._running:
             thread.join()
 
     def acknowledged(self) -> list[Sent]:
-        """Return the sends that were answered, in order of that."""
+        """Return the answered sends, in the order of their answers."""
         return [each for each in list(self.sent) if each.result is not None]
 
     def wait_for_more(self, count: int, broker: str | None = None) -> None:
-        """Wait until so many more messages are acknowledged, by one broker or by any."""
+        """Wait until so many more messages are acknowledged by one broker, or by any."""
         seen = len(self.sent)
 
         def is_enough() -> bool:
@@ -141,10 +141,10 @@ class Senders:
                 batch = [self._message(key) for key in keys]
                 first = self.producer.send_batch(batch, timeout_s=_SEND_TIMEOUT_S)
             for item, key in enumerate(keys):
-                # The answer has the place of the first one; the others follow it.
+                # The answer has the place of the first message; the others follow it.
                 result = first and replace(first, queue_offset=first.queue_offset + item)
                 self.sent.append(Sent(key, begin, time.monotonic(), result))
-            self._stop.wait(_PAUSE_S)  # others send enough
+            self._stop.wait(_PAUSE_S)  # the others send enough
             number += 1
 
     def _send_async(self, prefix: str) -> None:
@@ -172,7 +172,7 @@ class Senders:
 
 
 class Recorder:
-    """A listener that notes what it gets."""
+    """A listener that records its messages."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
@@ -186,18 +186,18 @@ class Recorder:
 
 
 class FailureRun:
-    """Sends to and consumes from a topic of its own while brokers go and come.
+    """Sends to a topic of its own and consumes from it while brokers go and come back.
 
-    Leaving the block ends all clients.
+    Leaving the block stops all clients.
 
     Parameters
     ----------
     cluster
         Brokers with `SETTINGS`.
     java
-        RocketMQ's clients of it, which say what is stored.
+        RocketMQ's clients of the cluster, which report what is stored.
     seed
-        Of what happens.
+        Seed of the random choices.
     """
 
     def __init__(self, cluster: LiveCluster, java: ClientNode, seed: int) -> None:
@@ -234,7 +234,7 @@ class FailureRun:
 
     def _consumer(self, orderly: bool) -> PushConsumer:
         options = PushConsumerOptions(
-            # Of a queue that is empty when the group comes, the default may leave out the first.
+            # The default may leave out the first message of a queue that is empty at first.
             consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
             rebalance_interval_ms=1000,
             consume_thread_count=4,
@@ -250,7 +250,7 @@ class FailureRun:
         return consumer
 
     def break_one(self, *, clean: bool = False) -> None:
-        """End a broker while messages come and go, start it again, and see it take messages."""
+        """End a broker during traffic, start it again, and check that it takes messages."""
         broker = self._random.choice(self.cluster.brokers)
         others = len(self.cluster.brokers) > 1
         self.senders.wait_for_more(self._random.randrange(20, 100))
@@ -296,7 +296,7 @@ class FailureRun:
         return {row["keys"] for row in self._java.pull_all(self._topic)}
 
     def _check_stored(self, stored: list[dict[str, Any]]) -> None:
-        """Each acknowledged message is there, and twice only if it was under way in an outage."""
+        """Check that each acknowledged message is there, and twice only if sent in an outage."""
         copies = Counter(row["keys"] for row in stored)
         acknowledged = self.senders.acknowledged()
         lost = [each for each in acknowledged if each.key not in copies]
@@ -313,7 +313,7 @@ class FailureRun:
         return any(sent.begin <= out.end and out.begin <= sent.end for out in self.outages)
 
     def _check_repeats(self, recorder: Recorder) -> None:
-        """Only queues of brokers that went away are begun again from an older offset."""
+        """Check that only queues of brokers that went away were read again from an older offset."""
         counts = Counter((each.queue, each.queue_offset) for each in recorder.deliveries)
         gone = {outage.broker for outage in self.outages}
         unexplained = [
@@ -322,7 +322,7 @@ class FailureRun:
         assert not unexplained, f"delivered twice without need: {unexplained[:5]}"
 
     def _check_offsets(self, group: str, stored: list[dict[str, Any]]) -> None:
-        """In the end the brokers know that the group has everything."""
+        """Check that in the end the brokers know that the group has everything."""
         ends: dict[Queue, int] = {}
         for row in stored:
             ends[queue_of(row)] = max(ends.get(queue_of(row), 0), row["queue_offset"] + 1)
@@ -330,7 +330,7 @@ class FailureRun:
         assert {queue: offsets.get(queue) for queue in ends} == ends
 
     def _check_order(self, recorder: Recorder) -> None:
-        """An orderly listener never gets a message before the one that lies before it."""
+        """Check that an orderly listener never got a message before an earlier one of its queue."""
         reached: dict[Queue, int] = {}
         for each in recorder.deliveries:
             next_offset = reached.get(each.queue, 0)

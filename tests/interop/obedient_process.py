@@ -1,4 +1,4 @@
-"""A process that obeys its standard input: a command a line, each answered by a line of JSON."""
+"""A process that takes one command a line on standard input and answers with a line of JSON."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _SAID = 4000
 
 
 class ProcessError(Exception):
-    """The process failed to do something or is gone; the message holds what it said."""
+    """The process failed at a command or is gone; the message has its output."""
 
 
 class ObedientProcess:
-    """Starts at once; leaving the block kills it, whatever became of it.
+    """Starts immediately; leaving the block kills it in any case.
 
     Parameters
     ----------
     directory
-        Takes what the process writes, its errors in file ``err``; made here.
+        For the process's files, with its errors in file ``err``; created here.
     command
         Starts the process.
     error
-        What is raised where a command fails or the process is gone.
+        Exception to raise if a command fails or the process is gone.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class ObedientProcess:
 
     @property
     def process_id(self) -> int:
-        """Its id in this system."""
+        """Process id."""
         return self._process.pid
 
     def kill(self) -> None:
-        """End the process as a crash does (SIGKILL)."""
+        """Kill the process with SIGKILL, as in a crash."""
         self._process.kill()
         self._process.wait()
         self._listener.join()
@@ -82,16 +82,16 @@ class ObedientProcess:
                     pipe.close()
 
     def freeze(self) -> None:
-        """Let the process do nothing (SIGSTOP); on return all its threads stand still."""
+        """Freeze the process (SIGSTOP); on return all its threads are stopped."""
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def thaw(self) -> None:
-        """Let it go on (SIGCONT)."""
+        """Continue the process (SIGCONT)."""
         self._process.send_signal(signal.SIGCONT)
 
     def exchange(self, command: str, timeout_s: float = _ANSWER_SECONDS) -> dict[str, Any]:
-        """Send one line; return what the process answers, which may be that it failed."""
+        """Send one line; return the process's answer, which may report a failure."""
         with self._asking:
             self.send_line(command)
             return self.receive_line(command, timeout_s)
@@ -117,7 +117,7 @@ class ObedientProcess:
         return answer
 
     def story(self, what: str) -> str:
-        """Return a text for people: what was asked, and the end of what the process said."""
+        """Return a text for people: the request, and the end of the process's output."""
         errors = self._errors.read_text("utf-8", "replace")[-_SAID:]
         return f"{what}\nexit status {self._process.poll()}\n{errors}"
 
@@ -129,25 +129,25 @@ class ObedientProcess:
         self._answers.put(None)
 
 
-# A process that obeys objects of JSON, ``{"do": COMMAND, …}``, and answers each with a line.
+# A process that takes JSON objects, ``{"do": COMMAND, …}``, and answers each with a line.
 
 
 class JsonNode(ObedientProcess):
-    """Starts at once; it also ends when this process does."""
+    """Starts immediately; it also ends when this process does."""
 
     def ask(self, do: str, *, timeout_s: float = _ANSWER_SECONDS, **arguments: Any) -> Any:
-        """Give one command; return its answer.
+        """Run one command; return its answer.
 
         Raises
         ------
         ProcessError
-            It failed, or there was no answer in time.
+            The command failed, or there was no answer in time.
         """
         command = json.dumps({"do": do, **arguments})
         return self._result(command, self.exchange(command, timeout_s))
 
     def begin(self, do: str, **arguments: Any) -> str:
-        """Give one command without waiting for its answer; `finish` returns that."""
+        """Send one command without waiting for its answer; `finish` returns that."""
         command = json.dumps({"do": do, **arguments})
         self.send_line(command)
         return command

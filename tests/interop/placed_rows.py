@@ -1,4 +1,4 @@
-"""Messages of a topic by their places: as this project reads them, and as a client pulls them."""
+"""Messages of a topic by their places, as this project reads them and as a client pulls them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.rmqsource.reading import read_rows
 
 PLACE = ("queue_id", "queue_offset")
 Placed = dict[tuple[int, int], tuple[int, str, bytes]]
-"""By queue id and queue offset: physical offset, message id and body."""
+"""Physical offset, message id and body by queue id and queue offset."""
 
 
 def read_placed(root: Path, topic: str, **options: Any) -> Placed:
-    """Return all messages that a read gives."""
+    """Return all messages of a read."""
     rows = read_rows(root, topic=topic, **options)
     found = {
         (row["queue_id"], row["queue_offset"]): (
@@ -29,7 +29,7 @@ def read_placed(root: Path, topic: str, **options: Any) -> Placed:
 
 
 def pull_placed(client: ClientNode, topic: str, group: str) -> Placed:
-    """Return all messages that a real client gets."""
+    """Return all messages that a real client pulls."""
     return {
         (row["queue_id"], row["queue_offset"]): (
             row["commit_log_offset"],

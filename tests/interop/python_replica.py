@@ -28,14 +28,14 @@ _TOPICS, _QUEUES = 3, 4
 
 
 class PythonReplica(Replica):
-    """A Python process that holds one store at a time."""
+    """A Python process that has one store open at a time."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, [sys.executable, "-m", "tests.interop.python_replica"])
 
 
 class _Node:
-    """Obeys the commands, of which each method is one."""
+    """Runs the commands, each of which is a method."""
 
     def __init__(self) -> None:
         self._putters: list[threading.Thread] = []
@@ -160,13 +160,13 @@ def _message(seed: int, number: int) -> Message:
 
 
 def main() -> None:
-    """Obey until the input ends."""
+    """Run commands until the input ends."""
     node = _Node()
     for line in sys.stdin:
         command, *words = line.split()
         try:
             answer = getattr(node, command)(*words)
-        except Exception as err:  # whoever commands decides what it means
+        except Exception as err:  # the sender of the command decides what the error means
             answer = {"event": "error", "message": repr(err)}
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()

@@ -18,7 +18,7 @@ from rmqnet.namesrv.name_server_config import NameServerConfig
 from tests.interop.obedient_process import JsonNode
 
 OURS = "ours"
-"""Stands beside RocketMQ's releases."""
+"""The name of this project in the place of a RocketMQ release."""
 
 QUICK_SETTINGS = {
     "brokerName": "broker-a",
@@ -36,7 +36,7 @@ QUICK_SETTINGS = {
     "transactionCheckMax": 3,
     "transactionOpBatchInterval": 500,
 }
-"""Of a broker, unless it is told otherwise: as ``LocalCluster.quickSettings``."""
+"""Default settings of a broker, those of ``LocalCluster.quickSettings``."""
 
 
 class PythonServer(JsonNode):
@@ -45,7 +45,7 @@ class PythonServer(JsonNode):
     Parameters
     ----------
     directory
-        Takes what the process writes; made here.
+        For the files of the process; created here.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,7 +53,7 @@ class PythonServer(JsonNode):
 
 
 class _Node:
-    """Obeys the commands, of which each method is one."""
+    """Runs the commands, each of which is a method."""
 
     def __init__(self) -> None:
         self._broker: rmqnet.ServedStore | None = None
@@ -79,7 +79,7 @@ class _Node:
 
 
 def main() -> None:
-    """Obey until the input ends."""
+    """Run commands until the input ends."""
     node = _Node()
     for line in sys.stdin:
         given = json.loads(line)

@@ -1,8 +1,8 @@
 """This project's store as a process: ``python -m tests.interop.python_writer``.
 
-Arguments: ``ROOT CONFIG N SEED [halt|undispatched]``; CONFIG holds RocketMQ's keys, as JSON.
-Appends N messages in the three ways that there are, and stops cleanly or not at all
-(``undispatched``: before any of them is in a queue); prints as JSON where it wrote.
+Arguments: ``ROOT CONFIG N SEED [halt|undispatched]``; CONFIG has RocketMQ's keys, as JSON.
+It appends N messages in all three ways, and stops cleanly or not at all (``undispatched``: before
+any of them is in a queue). It prints the positions as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORDS = ("order", "paid", "größe", "价格", "naïve", "🚀")
 
 
 def append(store: MessageStore, count: int, seed: int) -> None:
-    """Put ``count`` messages; what they hold follows from the seed."""
+    """Put ``count`` messages; the seed determines their content."""
     generator = random.Random(seed)
     left = count
     while left > 0:
@@ -44,7 +44,7 @@ def append(store: MessageStore, count: int, seed: int) -> None:
 
 
 def main(root: str, config: str, count: str, seed: str, how: str = "stop") -> None:
-    """Open, append, stop or halt."""
+    """Open the store, append, and stop or halt."""
     if how == "undispatched":
         ReputMessageService.run_once = lambda _: False
     store = MessageStore(

@@ -1,6 +1,6 @@
-"""Records what real masters and slaves send: ``python -m tests.interop.record_replication OUTDIR``.
+"""Record what real masters and slaves send: ``python -m tests.interop.record_replication OUTDIR``.
 
-Writes the files that tests/golden/replication/README.md describes.
+It writes the files that tests/golden/replication/README.md describes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SECONDS = 20.0
 
 
 class Peer:
-    """A socket that reports to a real master and notes each frame."""
+    """A socket that reports to a real master and records each frame."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS)
@@ -58,17 +58,17 @@ class Peer:
         self._since = time.monotonic()
 
     def receive(self, end: int) -> None:
-        """Note frames until the log has come up to an offset."""
+        """Record frames until the log has reached an offset."""
         while self._frame() < end:
             pass
 
     def receive_heartbeats(self) -> None:
-        """Note some frames, which are to be heartbeats."""
+        """Record some frames, and check that they are heartbeats."""
         for _ in range(_HEARTBEATS):
             self._frame()
 
     def receive_end(self) -> None:
-        """Note frames until the master ends the connection."""
+        """Record frames until the master ends the connection."""
         try:
             while True:
                 self._frame()
@@ -110,7 +110,7 @@ class MasterRecording:
         self.scenarios: list[dict[str, Any]] = []
 
     def record(self) -> None:
-        """Play, and write the store and what came."""
+        """Play the scenarios; write the store and the frames that came."""
         with self._java:
             self._java.open_master(self._root, self._port, **SETTINGS)
             self._end = self._java.put(_MESSAGES, 1)["max_phy_offset"]
@@ -186,7 +186,7 @@ class MasterRecording:
         first.write_bytes(kept)
 
     def _record_more(self) -> None:
-        """One message after another, until a segment has ended."""
+        """Put one message after another until a segment is full."""
         self._java.open_master(self._root, self._port, **SETTINGS)
         with Peer(self._port) as peer:
             peer.report(self._end)
@@ -205,7 +205,7 @@ class MasterRecording:
 
 
 def record_reports(release: str, log: bytes, out: Path, scratch: Path) -> None:
-    """Send parts of a log to a real slave, empty and then restarted; note what it reports."""
+    """Send parts of a log to a real slave, first empty and then restarted; record its reports."""
     with JavaReplica(scratch / "slave", release) as java:
         steps: dict[str, Any] = {}
         root = scratch / "slave-store"
@@ -253,7 +253,7 @@ def _reports(
             pass
     for _ in range(_HEARTBEATS):
         report()
-        # A slave leaves a master that is silent.
+        # A slave disconnects from a master that is silent.
         connection.sendall(TRANSFER_HEADER.pack(offset=offset + size, body_size=0))
         steps.append({"frame": [offset + size, 0]})
     return steps

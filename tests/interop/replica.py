@@ -1,4 +1,4 @@
-"""A process that holds a store as replication master or slave, obeys, and may be killed.
+"""A process with a store as replication master or slave; it takes commands and may be killed.
 
 RocketMQ's (`JavaReplica`) and this project's take the same commands, which oracle/cluster/README.md
 lists under ``ha-node``.
@@ -15,25 +15,25 @@ from tests.interop.java_cluster import java_options
 from tests.interop.obedient_process import ObedientProcess, ProcessError
 
 _NUDGE_MS = 20
-# A slave's first report, and the next ones while nothing comes, are a heartbeat interval apart.
+# A slave's reports are a heartbeat interval apart: the first one, and later ones without data.
 _HEARTBEAT_MS = 200
-_FIRST_SEED = 1_000_000  # of nobody else
+_FIRST_SEED = 1_000_000  # of no one else
 
 
 class ReplicaError(ProcessError):
-    """The process failed to do something or is gone; the message holds what it said."""
+    """The process failed at a command or is gone; the message has its output."""
 
 
 class Replica(ObedientProcess):
-    """A process that holds one store at a time; it starts at once.
+    """A process that has one store open at a time; it starts immediately.
 
-    Leaving the block kills the process, whatever became of it. Every method raises `ReplicaError`
-    where the store fails or the process is gone.
+    Leaving the block kills the process in any case. Every method raises `ReplicaError` if the
+    store fails or the process is gone.
 
     Parameters
     ----------
     directory
-        Takes what the process writes beside stores; made here.
+        For the process's files outside stores; created here.
     command
         Starts the process.
     """
@@ -76,7 +76,7 @@ class Replica(ObedientProcess):
         self.ask(" ".join([*words, *([f"journal={journal}"] if journal else [])]))
 
     def join(self) -> dict[str, Any]:
-        """Wait until all is put; return the state, with how often each status came."""
+        """Wait until all is put; return the state, with the count of each status."""
         return self.ask("join")
 
     def put(self, count: int, seed: int, **options: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Replica(ObedientProcess):
         return self.join()
 
     def put_until_acknowledged(self, timeout_s: int) -> int:
-        """Put messages until a slave is there; return how many were acknowledged.
+        """Put messages until a slave is connected; return how many were acknowledged.
 
         A synchronous master of 4.9.7 does not wait for one.
         """
@@ -116,7 +116,7 @@ class Replica(ObedientProcess):
 
 
 def read_journal(path: Path) -> list[tuple[str, int, int]]:
-    """Return key, offset and size of each message that was acknowledged, in order of that."""
+    """Return key, offset and size of each acknowledged message, in order of acknowledgement."""
     if not path.exists():
         return []
     whole = path.read_text("ascii").rpartition("\n")[0]
@@ -124,11 +124,11 @@ def read_journal(path: Path) -> list[tuple[str, int, int]]:
     return [(key, int(offset), int(size)) for key, offset, size in rows]
 
 
-# RocketMQ's store as replication master or slave: command ``ha-node`` of oracle/cluster.
+# RocketMQ's store as replication master or slave, by command ``ha-node`` of oracle/cluster.
 
 
 class JavaReplica(Replica):
-    """A JVM of one of `java_cluster.RELEASES` that holds one store at a time."""
+    """A JVM of one of `java_cluster.RELEASES` that has one store open at a time."""
 
     def __init__(self, directory: Path, release: str) -> None:
         super().__init__(directory, [*java_options(directory, release), "ha-node"])

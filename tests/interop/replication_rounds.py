@@ -1,6 +1,6 @@
-"""Rounds of replication: a master puts, a slave follows, the network and both processes fail.
+"""Rounds of replication: a master puts, a slave follows, network and processes fail.
 
-All of a round follows from its seed, but for the moments at which processes are hit.
+A round's seed determines all of it except the moments at which processes are killed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SETTINGS = {
     "maxIndexNum": 2_000,
 }
 STARTS = ("empty", "behind", "equal")
-"""What the slave has when the round begins."""
+"""The slave's content when the round begins."""
 EVENTS = ("stop slave", "kill slave", "stop master", "kill master", "cut")
 _STEPS = 3
 _MESSAGES = 400
@@ -46,7 +46,7 @@ _RATE = 2_000
 _LEAST_RECORD = 250
 _WAIT_SECONDS = 60
 _APIS = dict(zip(RELEASES, java_oracle.APIS))
-# A queue whose first units are elsewhere: RocketMQ writes this size into those before them.
+# For a queue whose first units are elsewhere RocketMQ writes this size into those before them.
 _NO_UNIT = 2**31 - 1
 DIRECTIONS = (
     *((release, OURS) for release in RELEASES),
@@ -56,14 +56,14 @@ DIRECTIONS = (
 _SYNCHRONOUS = {**SETTINGS, "inSyncReplicas": 2}
 _THREADS = 8
 _ENDLESS = 1_000_000
-# A master of 4.9.7 does not wait for a slave that is on its way: nothing is left to put, else.
+# A 4.9.7 master does not wait for a connecting slave; else nothing would be left to put.
 _MOST_A_SECOND = 10_000
 _MOST_BEFORE_A_KILL = 400
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a round is about."""
+    """The conditions of a round."""
 
     seed: int
     master: str
@@ -74,7 +74,7 @@ class Case:
 
     @classmethod
     def of_seed(cls, seed: int) -> Case:
-        """Return the round of a seed; each twelve have every direction and start."""
+        """Return the round of a seed; any twelve in a row have every direction and start."""
         chance = random.Random(f"case {seed}")
         release = RELEASES[seed // 3 % 2]
         pairs = ((release, OURS), (OURS, release), (OURS, OURS))
@@ -90,7 +90,7 @@ class Case:
 
 
 class Processes:
-    """Processes of all kinds; those that are alive after a round are used again."""
+    """Processes of all kinds; those alive after a round are used again."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -99,7 +99,7 @@ class Processes:
         self._started = 0
 
     def take(self, kind: str) -> Replica:
-        """Return a process that holds no store."""
+        """Return a process that has no store open."""
         with self._changing:
             if self._idle[kind]:
                 return self._idle[kind].pop()
@@ -108,12 +108,12 @@ class Processes:
         return PythonReplica(directory) if kind == OURS else JavaReplica(directory, kind)
 
     def give_back(self, kind: str, process: Replica) -> None:
-        """Keep a process that holds no store."""
+        """Take back a process that has no store open."""
         with self._changing:
             self._idle[kind].append(process)
 
     def close(self) -> None:
-        """End all that are not in use."""
+        """End all processes that are not in use."""
         for processes in self._idle.values():
             for process in processes:
                 process.kill()
@@ -121,15 +121,15 @@ class Processes:
 
 @dataclass
 class Side:
-    """The master or the slave of a round: a store, and the process that holds it."""
+    """The master or the slave of a round: a store, and the process that has it open."""
 
     kind: str
     root: Path
     port: int = field(default_factory=free_port)
     process: Replica | None = None
     loses_keys: bool = False
-    """RocketMQ throws its last index file away after a crash, and fills the new one from another
-    record on: a later one, or one that is in the file before. Its last record may be half."""
+    """After a crash RocketMQ throws its last index file away, and fills the new one beginning with
+    another record: a later one, or one that is in the file before. Its last record may be half."""
 
     @property
     def live(self) -> Replica:
@@ -152,7 +152,7 @@ class Round:
         self.done: list[str] = []
 
     def play(self) -> Counter[str]:
-        """Play it; return how often what happened.
+        """Play the round; return how often each event happened.
 
         Raises
         ------
@@ -203,7 +203,7 @@ class Round:
         self.master.live.start_putting(_MESSAGES, seed, rate=rate, journal=self.journal)
 
     def _prepare(self) -> None:
-        """Give the slave what it has at the start."""
+        """Put the slave's initial content in place."""
         if self.case.start != "empty":
             self._open_slave()
         self._start_putting(0)
@@ -221,7 +221,7 @@ class Round:
         assert state["event"] == "reached", f"{self.case}: after {self.done}: {end}: {state}"
 
     def _step(self, proxy: CuttingProxy) -> None:
-        """Let something happen to one of them, or to the network, while the master puts."""
+        """Let something happen to the master, the slave or the network while the master puts."""
         begin = self.master.live.state()["max_phy_offset"]
         hit_at = begin + self.chance.randrange(_MESSAGES * _LEAST_RECORD)
         self._start_putting(_RATE)
@@ -280,11 +280,11 @@ def opened(root: Path) -> Iterator[StoreSnapshot]:
 
 
 def compare_stores(master: Side, slave: Side) -> None:
-    """Two stopped stores are sound, and equal from the slave's first byte on."""
+    """Check that two stopped stores are sound, and equal from the slave's first byte on."""
     with opened(master.root) as ours, opened(slave.root) as theirs:
         for side, snapshot in ((master, ours), (slave, theirs)):
             kinds = {finding.kind for finding in check_store(snapshot).findings}
-            if side.kind != OURS:  # also after a clean restart, 4.9.7 did once in 74 rounds
+            if side.kind != OURS:  # also after a clean restart; 4.9.7 did it once in 74 rounds
                 kinds.discard(FindingKind.INDEX_DOUBLE)
             if side.loses_keys:
                 kinds.discard(FindingKind.NOT_FOUND_BY_KEY)
@@ -306,7 +306,7 @@ def compare_stores(master: Side, slave: Side) -> None:
 
 
 def remove_empty_files(side: Side) -> None:
-    """Remove a file that RocketMQ had only just made when it was killed: 4.9.7 refuses to start."""
+    """Remove a file that RocketMQ had just created when killed: 4.9.7 refuses to start with it."""
     if side.kind != OURS:
         for path in side.root.glob("*/**/[0-9]*"):
             if path.is_file() and not path.stat().st_size:
@@ -314,10 +314,10 @@ def remove_empty_files(side: Side) -> None:
 
 
 def torn_records(master: Side, slave: Side, begin: int, end: int) -> set[int]:
-    """Return where records are of which a killed slave of RocketMQ has the first part only.
+    """Return the positions of records of which a killed RocketMQ slave has only the first part.
 
-    It is killed while it copies what came, and takes the rest, zeros, for properties: no checksum
-    covers them. Seen once in 120 rounds: the record was cut where a page of the file begins.
+    It is killed while it copies received bytes, and takes the rest, zeros, for properties: no
+    checksum covers them. Seen once in 120 rounds: the record was cut at a page of the file.
     """
     ours, theirs = (
         np.frombuffer(log_bytes(side.root, begin, end), np.uint8) for side in (master, slave)
@@ -341,7 +341,7 @@ def torn_records(master: Side, slave: Side, begin: int, end: int) -> set[int]:
 
 
 def log_bytes(root: Path, begin: int, end: int) -> bytes:
-    """Return the bytes of the log between two offsets, of which the first begins a segment."""
+    """Return the bytes of the log between two offsets, the first of which begins a segment."""
     segments = sorted((root / "commitlog").iterdir())
     data = b"".join(path.read_bytes() for path in segments if int(path.name) >= begin)
     return data[: end - begin]
@@ -352,7 +352,7 @@ def queue_units(
 ) -> dict[tuple[str, int], list[tuple[int, ...]]]:
     """Return queue offset, place, size and tags code of the units of records between offsets.
 
-    Those of torn records are left out.
+    Units of torn records are left out.
     """
     found = {}
     for folder in (root / "consumequeue").glob("*/*"):
@@ -375,8 +375,8 @@ def index_entries(
 ) -> set[tuple[int, int]]:
     """Return key hash and place of the entries of records between offsets.
 
-    A set: a record may be indexed again after a crash. Seconds count from the first record of a
-    file, which may be another one.
+    It is a set, because a record may be indexed again after a crash. Seconds are left out: they
+    count from the first record of a file, which may be another one.
     """
     found: set[tuple[int, int]] = set()
     first = INDEX_HEADER.size + INDEX_SLOT.size * SETTINGS["maxHashSlotNum"]
@@ -388,11 +388,11 @@ def index_entries(
     return {(key, at) for key, at in found if begin <= at < end and at not in torn}
 
 
-# A synchronous master is killed while threads put: its slave has what was acknowledged.
+# A synchronous master is killed while threads put: its slave must have what was acknowledged.
 
 
 class KilledMaster:
-    """A pair of stores whose master dies again and again; leaving the block ends both."""
+    """A pair of stores whose master is killed repeatedly; leaving the block ends both."""
 
     def __init__(
         self, directory: Path, processes: Processes, direction: tuple[str, str], seed: int
@@ -418,7 +418,7 @@ class KilledMaster:
                 side.process.kill()
 
     def kill(self) -> int:
-        """Let the master put and die; return how many messages were acknowledged before.
+        """Let the master put, and kill it; return how many messages were acknowledged before.
 
         Raises
         ------
@@ -431,7 +431,7 @@ class KilledMaster:
         self.master.live.open_master(
             self.master.root, self.master.port, "SYNC_MASTER", **_SYNCHRONOUS
         )
-        if self._kills == 1:  # an empty slave begins at the last segment that there is by then
+        if self._kills == 1:  # an empty slave begins at the last segment of that moment
             self.master.live.put_until_acknowledged(_WAIT_SECONDS)
         seed = 1_000 * self._seed + self._kills
         self.master.live.start_putting(

@@ -1,4 +1,4 @@
-"""Clusters that ask who is there, over encrypted connections only."""
+"""Clusters that require signatures and encrypted connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.interop.live_cluster import BROKER, LiveCluster
 ACCESS_KEY, SECRET_KEY = "accountOfTests", "secretOfTests-9f3b7"
 LIMITED_KEY, LIMITED_SECRET = "limitedAccount", "limitedSecret-71c0e"
 DENIED_TOPIC = "denied"
-"""Of 4.9.7: the limited account must not touch it."""
+"""With 4.9.7 the limited account must not touch this topic."""
 
 _PROVIDER = "org.apache.rocketmq.auth.authentication.provider."
 _SETTINGS_5 = {
@@ -47,9 +47,9 @@ def make_certificates(directory: Path, release: str) -> None:
 
 
 def secured_cluster(directory: Path, release: str) -> LiveCluster:
-    """Return a cluster of one broker that takes no request without a signature and TLS.
+    """Return a cluster of one broker that takes no request without signature and TLS.
 
-    Clients need no certificate, but one that they show must be of the known authority.
+    Clients need no certificate, but one that they show must come from the known authority.
     """
     certificates = directory / "certificates"
     make_certificates(certificates, release)

@@ -1,4 +1,4 @@
-"""Stores that the sink writes to and a real broker then serves."""
+"""Stores that the sink writes and a real broker then serves."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SMALL = {
 
 @dataclass(frozen=True)
 class Case:
-    """One store."""
+    """The settings of one store."""
 
     name: str
     release: str
     golden: str | None
-    """A store of a broker that the sink appends to; None: the sink makes the store."""
+    """The golden store that the sink appends to; the sink makes a new store if None."""
     levels: tuple[int, int, int]
     """Delay levels: soon, later, after the test."""
     delays_ms: tuple[int, ...]
@@ -53,7 +53,7 @@ CASES = (
 
 
 class ServedStore:
-    """A store, what was written to it, and what a broker then did with it."""
+    """A store, the messages written to it, and the outcome of a broker that served it."""
 
     def __init__(self, case: Case, directory: Path) -> None:
         self.case = case
@@ -80,7 +80,7 @@ class ServedStore:
         return StoreSnapshot(self.root, MessageStoreConfig.from_properties(settings))
 
     def write(self, spark: Any) -> None:
-        """Let the sink write all rows, and note what a broker will be asked for."""
+        """Let the sink write all rows, and record the messages that it wrote."""
         if self.root.exists():
             with self.open() as snapshot:
                 for topic, queue_id in snapshot.queue_paths:
@@ -125,7 +125,7 @@ class ServedStore:
         return self.before[topic] + self.late[topic] + new
 
     def pushed(self) -> dict[str, int]:
-        """Return what groups that listen subscribe to, and how much they must get."""
+        """Return the subscriptions of groups that listen, and how many messages they must get."""
         topics = broker_messages.TOPICS
         asked = {f"{'+'.join(topics)}:*": sum(map(self.expected, topics))}
         if not self.case.golden:
@@ -144,13 +144,13 @@ class ServedStore:
 
 
 def assert_sound(snapshot: StoreSnapshot) -> None:
-    """Nothing is wrong with the store."""
+    """Check that nothing is wrong with the store."""
     report = check_store(snapshot)
     assert report.is_good, report.findings
 
 
 def all_messages(snapshot: StoreSnapshot) -> list[Any]:
-    """Return all messages that queues hold."""
+    """Return all messages in queues."""
     found: list[Any] = []
     for topic, queue_id in snapshot.queue_paths:
         held = snapshot.queue_range(topic, queue_id)

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of processes of their own, and Python environments of their own."""
+"""A standalone Spark cluster in processes and Python environments of its own."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _START_SECONDS = 60
 _RUN_SECONDS = 150
 _POLL_SECONDS = 0.05
 _OF_SOURCE = ("pyspark", "py4j", "numpy", "pyarrow")
-"""What a node must have beside the package itself."""
-# Of mapInArrow, which the jobs use. Which of these there are differs between releases.
+"""Packages that a node requires in addition to the package itself."""
+# For mapInArrow, which the jobs use. Releases of Spark differ in which of them they have.
 _OF_JOBS = ("pandas", "python-dateutil", "pytz", "tzdata", "six")
 _OF_CONNECT = ("grpcio", "grpcio-status", "googleapis-common-protos", "protobuf", "zstandard",
                "typing-extensions")  # fmt: skip
@@ -38,7 +38,7 @@ _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "JDK_JAVA_OPTIONS")
 
 
 class ClusterError(ProcessError):
-    """A process of the cluster did not come up, or a job failed; the message holds what it said."""
+    """A process of the cluster did not start, or a job failed; the message has its output."""
 
 
 def build_wheel(directory: Path) -> Path:
@@ -59,20 +59,20 @@ def build_wheel(directory: Path) -> Path:
 
 
 def make_environment(directory: Path, wheel: Path | None, *, connect: bool = False) -> Path:
-    """Make a Python environment and return its interpreter.
+    """Create a Python environment and return its interpreter.
 
     Spark, numpy and Arrow are links to those of the tests: copies of them take a gigabyte. Spark's
-    archive of its own Python modules is left out: each process compiles what it takes from there,
-    and has them here compiled.
+    archive of its own Python modules is left out: each process would compile the modules it takes
+    from there, while the environment has them compiled.
 
     Parameters
     ----------
     directory
-        Of the environment.
+        The directory of the environment.
     wheel
-        Of the package; None: an environment without it.
+        The package's wheel; without it if None.
     connect
-        With what Spark Connect needs.
+        Whether to add the packages that Spark Connect needs.
     """
     _run([sys.executable, "-m", "venv", "--without-pip", str(directory)])
     (packages,) = directory.glob("lib/python*/site-packages")
@@ -92,7 +92,7 @@ def make_environment(directory: Path, wheel: Path | None, *, connect: bool = Fal
 
 
 def spark_environment(python: Path, **more: str) -> dict[str, str]:
-    """Return the environment variables of a machine whose ``python3`` is the one given."""
+    """Return the environment variables of a machine whose ``python3`` is the given one."""
     (own,) = python.parent.parent.glob("lib/python*/site-packages/pyspark")
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
@@ -101,7 +101,7 @@ def spark_environment(python: Path, **more: str) -> dict[str, str]:
         "SPARK_HOME": os.environ.get("SPARK_HOME", str(own)),
         "SPARK_LOCAL_IP": LOCALHOST,
         "SPARK_DAEMON_MEMORY": "256m",
-        "PYSPARK_PYTHON": "python3",  # a name: each node takes its own
+        "PYSPARK_PYTHON": "python3",  # a name: each node uses its own
         "LC_ALL": "C.UTF-8",
         **more,
     }
@@ -110,7 +110,7 @@ def spark_environment(python: Path, **more: str) -> dict[str, str]:
 def with_variables(
     directory: Path, variables: Mapping[str, str], command: Sequence[str]
 ) -> list[str]:
-    """Return a command that runs another one somewhere, with these environment variables only."""
+    """Return a command that runs another one elsewhere, with only these environment variables."""
     return [
         "env",
         "-i",
@@ -122,7 +122,7 @@ def with_variables(
 
 
 class LoggedProcess:
-    """A process that says in its log when it is ready; leaving the block kills it."""
+    """A process that logs when it is ready; leaving the block kills it."""
 
     def __init__(
         self, directory: Path, name: str, command: Sequence[str], variables: Mapping[str, str]
@@ -141,7 +141,7 @@ class LoggedProcess:
 
     @property
     def process_id(self) -> int:
-        """Its id in this system."""
+        """Process id."""
         return self._process.pid
 
     def __enter__(self) -> LoggedProcess:
@@ -157,7 +157,7 @@ class LoggedProcess:
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """The log so far."""
         return self._log.read_text("utf-8", "replace")
 
     def wait_for(self, pattern: str) -> str:
@@ -170,7 +170,7 @@ class LoggedProcess:
         return found.group(1)
 
     def stop(self) -> None:
-        """End it, and what it started."""
+        """End the process, and its children."""
         children = children_of(self._process.pid)
         self._process.kill()
         self._process.wait()
@@ -184,7 +184,7 @@ class SparkCluster:
     Parameters
     ----------
     directory
-        Takes what the processes write.
+        For the files of the processes.
     pythons
         Interpreters of the workers, by the workers' names.
     """
@@ -234,7 +234,7 @@ class SparkCluster:
         return children_of(self._workers[worker].process_id)
 
     def kill_executor(self, worker: str) -> None:
-        """End the executor of a worker and its Python processes as a crash of both does."""
+        """Kill the executor of a worker and its Python processes, as in a crash of both."""
         (executor,) = self.executors(worker)
         children = children_of(executor)
         kill(executor)
@@ -250,15 +250,15 @@ class ClusterDriver(JsonNode):
     Parameters
     ----------
     directory
-        Takes what the driver writes, and is its working directory.
+        For the driver's files; its working directory.
     python
-        Its interpreter.
+        The driver's interpreter.
     master
         URL of the cluster.
     settings
-        Of the session.
+        Settings of the session.
     variables
-        More of the environment.
+        More environment variables.
     """
 
     def __init__(
@@ -289,20 +289,20 @@ def submit(
     arguments: Sequence[str],
     jobs: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """Run jobs by ``spark-submit``; return the answer or the error of each.
+    """Run jobs with ``spark-submit``; return the answer or the error of each.
 
     Parameters
     ----------
     directory
-        Takes what the driver writes; made here.
+        For the driver's files; created here.
     python
         Interpreter of the driver and, where its path leads to one, of the executors.
     master
         URL of the cluster.
     arguments
-        Of ``spark-submit``.
+        Arguments of ``spark-submit``.
     jobs
-        Names and arguments, as `cluster_jobs` has them.
+        Names and arguments of the jobs of `cluster_jobs`.
     """
     directory.mkdir()
     questions, answers = directory / "jobs", directory / "answers"
@@ -338,7 +338,7 @@ def connect_server(
     variables = spark_environment(python, SPARK_DAEMON_MEMORY="512m")
     all_settings = {
         **DRIVER_SETTINGS,
-        "spark.log.level": "INFO",  # the port is said at this level
+        "spark.log.level": "INFO",  # the port is logged at this level
         "spark.connect.grpc.binding.address": LOCALHOST,
         "spark.connect.grpc.binding.port": "0",
         **(settings or {}),
@@ -351,13 +351,13 @@ def connect_server(
 
 
 def connect_client(directory: Path, python: Path, server: LoggedProcess) -> ClusterDriver:
-    """Start a client of a server, once that is ready."""
+    """Start a client of a server, once the server is ready."""
     port = server.wait_for(r"Spark Connect server started at: \S*:(\d+)")
     return ClusterDriver(directory, python, f"sc://{LOCALHOST}:{port}")
 
 
 def zip_sources(archive: Path) -> Path:
-    """Pack what ``--py-files`` must carry, by the command of docs/cluster.md."""
+    """Pack the archive for ``--py-files`` with the command of docs/cluster.md."""
     text = (ROOT / "docs" / "cluster.md").read_text("utf-8")
     (command,) = re.findall(r"^python (-m zipfile -c) rmqsource\.zip (.+)$", text, re.MULTILINE)
     _run([sys.executable, *command[0].split(), str(archive), *command[1].split()], cwd=ROOT)
@@ -365,7 +365,7 @@ def zip_sources(archive: Path) -> Path:
 
 
 def children_of(process_id: int) -> list[int]:
-    """Return the processes that a process started and that run."""
+    """Return the running child processes of a process."""
     return [child for child, parent in _parents() if parent == process_id]
 
 
@@ -380,7 +380,7 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def kill(process_id: int) -> None:
-    """End a process as a crash does, if it still runs."""
+    """Kill a process, as in a crash, if it still runs."""
     try:
         os.kill(process_id, signal.SIGKILL)
     except ProcessLookupError:
@@ -388,7 +388,7 @@ def kill(process_id: int) -> None:
 
 
 def wait_until(condition: Any, what: str) -> None:
-    """Wait until a function returns something true."""
+    """Wait until a function returns a true value."""
     deadline = time.monotonic() + _START_SECONDS
     while not condition():
         assert time.monotonic() < deadline, what

@@ -1,4 +1,4 @@
-"""What is created and reset here is what RocketMQ's own admin sees, and the other way round."""
+"""RocketMQ's admin sees what this project's admin creates and resets, and the other way round."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_attributes_of_topics(java: ClientNode, admin: Admin, live_cluster: Live
     assert java.ask("topic_configs")[topic]["attributes"] == attributes
     config = admin.topic_configs(BROKER)[topic]
     assert config.attributes == attributes
-    # Brokers refuse to be told again what cannot be changed: only the difference goes there.
+    # Brokers refuse settings that cannot be changed: only the difference goes to them.
     admin.update_topic(replace(config, write_queue_nums=2))
     seen = java.ask("topic_configs")[topic]
     assert (seen["writeQueueNums"], seen["attributes"]) == (2, attributes)
@@ -226,7 +226,7 @@ def test_a_group_that_is_offline_is_reset(java: ClientNode, admin: Admin, timest
 
 
 def test_a_group_that_is_online_is_reset(java: ClientNode, admin: Admin) -> None:
-    """By both admins, with members of both kinds."""
+    """Reset by both admins, with members of both kinds."""
     topic, group, name = unique("reset"), unique("group"), unique("consumer")
     java.create_topic(topic, 2)
     java.send("producer", topic, 10, seed=1)

@@ -1,4 +1,4 @@
-"""SIGKILL of our broker: what it acknowledged is there, and its clients go on."""
+"""SIGKILL of our broker: acknowledged messages are still there, and its clients go on."""
 
 from __future__ import annotations
 

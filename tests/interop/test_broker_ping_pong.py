@@ -1,7 +1,7 @@
 """Whole brokers take over a directory from each other: RocketMQ's, ours, and RocketMQ's again.
 
-Clients of both kinds go on, or come again, while messages wait for their time, transactions are
-open, and retries are on their way. Both releases play at the same time: a broker mostly waits.
+Clients of both kinds go on, or come back, while messages wait for their time, transactions are
+open, and retries are pending. Both releases run at the same time: a broker mostly waits.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ pytestmark = pytest.mark.interop
 _TURNS, _SWITCHES = 3, 2
 _ORDERS, _FEW = 40, 6
 _ENDS_S = 60
-# What is sent for later waits for the next broker: one of RocketMQ takes seconds to stop.
+# Delayed messages wait for the next broker: one of RocketMQ takes seconds to stop.
 _LATER_MS, _LATER_LEVEL = 10_000, 2
 _SETTINGS = {
     "messageDelayLevel": "1s 10s 3s 3s 3s " + "3s " * 13,
-    "transactionCheckMax": 1000,  # a check counts also where no producer is there to be asked
+    "transactionCheckMax": 1000,  # a check counts even without a producer to ask
 }
 _CONFIGURED = "configured"
 
 
 class Answers:
-    """Leaves transactions open, and answers when it is asked."""
+    """Leaves transactions open, and answers when the broker asks."""
 
     def execute_local_transaction(self, message: Message, argument: Any) -> LocalTransactionState:
         return LocalTransactionState.UNKNOWN
@@ -77,17 +77,17 @@ class Game:
             directory / "cluster",
             release,
             releases={"name-server-0": OURS},
-            # What ours notes of ended transactions has to be read by a broker of the release.
+            # A broker of the release must be able to read our records of ended transactions.
             settings={**_SETTINGS, "transactionOpFormat": release[0]},
         )
         self._directory = directory
 
     def play(self) -> None:
-        """Let each broker have its turn, and note what came of it."""
+        """Let each broker have its turn, and record the results."""
         with self._open, self.cluster as cluster:
             address = cluster.namesrv_addr
             enter = self._open.enter_context
-            # A client of 4.9.7 notices after half a minute that its pull will never be answered.
+            # A client of 4.9.7 notices after half a minute that its pull will not be answered.
             self.java = enter(ClientNode(self._directory / "java", RELEASES[0], address))
             self._producer = enter(Producer("producers", address))
             config = ClientConfig(address, heartbeat_broker_interval_ms=1000)
@@ -129,7 +129,7 @@ class Game:
         self.states.append(self._state())
 
     def _is_reached(self) -> bool:
-        """Return whether our producers send again: where nobody was, they try again in seconds."""
+        """Return whether our producers can send again; after an outage they retry in seconds."""
         try:
             for producer in (self._producer, self._payer):
                 producer.send(Message("probes", b"are you there"))
@@ -160,7 +160,7 @@ class Game:
         self.sent[topic] += [row["keys"] for row in rows]
 
     def _send_what_waits(self, turn: int) -> None:
-        """Send what has to be delivered, asked for or tried again by the next broker."""
+        """Send messages for the next broker to deliver, check or retry."""
         self._send("again", _FEW, 30 + turn)
         self._send("never", _FEW, 40 + turn)
         self._await(lambda: self._is_consumed("again", "again", topic="again"))
@@ -198,7 +198,7 @@ class Game:
                 self.sent["paid"] += [key, java]
 
     def _configure(self, turn: int) -> None:
-        """Let each broker make a topic and a group, and change those of the ones before."""
+        """Let each broker make a topic and a group, and change those of earlier brokers."""
         for before in range(turn + 1):
             perm = 6 if before == turn else 4
             self.java.create_topic(f"{_CONFIGURED}-{before}", 3 + turn, perm=perm)
@@ -214,7 +214,7 @@ class Game:
         return {queue: each.consumer_offset for queue, each in stats.queues.items()}
 
     def _state(self) -> tuple[Any, Any]:
-        """Return what a broker says of topics, groups and offsets: what the next must say too."""
+        """Return a broker's topics, groups and offsets, which the next one must report too."""
         topics = self.java.ask("topic_configs", broker=BROKER)
         groups = self.java.ask("groups", broker=BROKER)
         offsets = {
@@ -243,7 +243,7 @@ class Game:
         return sum(each.max_offset for each in self._admin.topic_stats(topic).values())
 
     def open_halves(self) -> list[int]:
-        """Return the queue offsets of transactions that nobody has ended, as the files say."""
+        """Return the queue offsets of transactions without an end, according to the files."""
         texts = {key: str(value) for key, value in SMALL_FILES.items()}
         config = MessageStoreConfig.from_properties(texts)
         with StoreSnapshot(str(self.cluster.store()), config) as snapshot:

@@ -1,6 +1,6 @@
-"""A real broker serves what the sink wrote; it appends, and this project reads both.
+"""A real broker serves messages that the sink wrote, and appends; this project reads both.
 
-Each store goes through all of it once, all at the same time: a broker mostly waits.
+Each store is served once, all at the same time: a broker mostly waits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _place(row: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def _digest(row: dict[str, Any]) -> str:
-    """RocketMQ's decoder gives no body where it is empty."""
+    """RocketMQ's decoder gives no body if it is empty."""
     found: str | None = row["body_sha256"]
     return found or hashlib.sha256(b"").hexdigest()
 
@@ -168,7 +168,7 @@ def test_both_are_read(store, spark):
     pulled = [row for row in store.served.received if row["mode"] == "PULL"]
     wanted = {_place(row): (_digest(row), row["msg_id"], _properties(row)) for row in pulled}
     for row in store.served.sent:
-        # What the broker adds to the properties is its own affair; 4.9.7 drops WAIT.
+        # The properties that the broker adds are not compared; 4.9.7 drops WAIT.
         properties = {k: v for k, v in row["properties_after_send"].items() if k != "WAIT"}
         wanted[_place(row)] = (row["body_sha256"], row["msg_id"], properties)
     assert len(store.served.sent) == SENT * len(SENT_TO)

@@ -1,4 +1,4 @@
-"""What a client asks name servers and brokers, and what RocketMQ's own admin says of the same."""
+"""Requests of the client core to name servers and brokers, compared with RocketMQ's admin."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def client(live_cluster: LiveCluster) -> Iterator[ClientInstance]:
 
 @pytest.fixture(scope="module")
 def topic(java: ClientNode) -> str:
-    """A topic with messages of all kinds: large ones are compressed."""
+    """A topic with messages of all kinds; large ones are compressed."""
     name, producer = unique("core"), unique("producer")
     java.create_topic(name, 3)
     java.start_producer(producer, producer)
@@ -184,10 +184,10 @@ def test_queries(java: ClientNode, client: ClientInstance, topic: str) -> None:
 
 
 def connections_once_known(java: ClientNode, group: str) -> Any:
-    """Return what an admin says of a group whose members brokers know already.
+    """Return an admin's answer about a group whose members brokers already know.
 
-    It finds the broker by the route of the group's retry topic, which the broker makes at the first
-    heartbeat and announces to name servers by a request whose answer it does not wait for.
+    The admin finds the broker by the route of the group's retry topic. The broker creates that
+    topic at the first heartbeat, and announces it to name servers without waiting for their answer.
     """
     said: list[Any] = []
 
@@ -273,7 +273,7 @@ def test_a_slave_serves_where_the_master_is_gone(tmp_path: Path) -> None:
         client.call(client.register_consumer("g", NotingConsumer("g", "orders")))
         assert set(client.broker_versions) == {cluster.address(), slave}
         assert wait_until(lambda: client.call(client.broker.max_offset(slave, queue)) == len(rows))
-        # Messages come by replication; topics by a request a minute, which would be long here.
+        # Messages come by replication; topics by one request a minute, which is too slow here.
         client.call(client.broker_admin.update_topic(slave, TopicConfig("orders", 1, 1)))
         pulled = java.pull_all("orders")  # Java asks masters only for the end of a queue
         asked = {"namesrvAddr": cluster.namesrv_addr, "topic": "orders"}
@@ -282,7 +282,7 @@ def test_a_slave_serves_where_the_master_is_gone(tmp_path: Path) -> None:
         )
         read = follower.next_offset(follower.initial, limited=False)
         cluster.kill_broker()
-        found = read_live(asked, ("keys", "store"))  # what Spark's batch does
+        found = read_live(asked, ("keys", "store"))  # as Spark's batch read does
         assert [row["keys"] for row in found] == [[row["keys"]] for row in pulled]
         assert follower.next_offset(read, limited=False) == read
         assert wait_until(lambda: 0 not in _brokers(client, "orders")["broker-a"])
@@ -298,7 +298,7 @@ def _brokers(client: ClientInstance, topic: str) -> Any:
     return client.call(client.refresh_route(topic)).brokers
 
 
-# RocketMQ's own clients obey: what they send they also receive, and admin says the same.
+# RocketMQ's own clients obey: they receive the messages they send, and the admin agrees.
 
 
 @pytest.mark.parametrize("live_cluster", ["5.3.3"], indirect=True)  # others use both
@@ -355,7 +355,7 @@ def test_java_talks_to_itself(live_cluster: LiveCluster, tmp_path: Path) -> None
         }
 
 
-# The examples of docs/client.md run on real clusters, as they stand there.
+# The examples of docs/client.md run on real clusters, unchanged.
 
 
 def test_examples(live_cluster: LiveCluster, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A compacted topic of a running broker: read while it compacts, and against a real client."""
+"""A compacted topic of a running broker: read during compaction, and against a real client."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def rows_of_topic(store: Path, **options):
 
 
 def keep_sending(client: ClientNode, store: Path) -> Iterator[None]:
-    """Send to queue 0 and yield again and again meanwhile: message i has key i modulo `_KEYS`.
+    """Send to queue 0, and yield repeatedly in between; message i has key i modulo `_KEYS`.
 
-    The next few, of which one at most begins a file, wait until the broker has compacted. RocketMQ
-    5.3.3 loses the first message of a file that it begins while it replaces others
-    (``CompactionLog.replaceFiles`` and ``asyncPutMessage`` hold different locks).
+    The next few messages, at most one of which begins a file, wait until the broker has compacted.
+    RocketMQ 5.3.3 loses the first message of a file that it begins while it replaces others
+    (``CompactionLog.replaceFiles`` and ``asyncPutMessage`` use different locks).
     """
     messages = [{"keys": f"key-{i % _KEYS}", "body": f"number {i}"} for i in range(_SENT)]
     queue = {"topic": TOPIC, "broker": BROKER, "queue_id": 0}
@@ -63,7 +63,7 @@ def keep_sending(client: ClientNode, store: Path) -> Iterator[None]:
 
 
 def check_consistent(rows) -> int:
-    """Check that one read has no wrong row, and each key's newest message; return the end."""
+    """Check that a read has only right rows and each key's newest message; return the end."""
     offsets = [row["queue_offset"] for row in rows]
     assert offsets == sorted(set(offsets))
     for row in rows:
@@ -91,7 +91,7 @@ def test_reads_of_a_broker_that_compacts_and_what_its_client_receives(tmp_path: 
                 counts.append(len(rows))
             assert max(ends) > _SENT // 2
             assert max(counts) < _SENT // 2, "nothing was compacted meanwhile"
-            send(client, [f"item-{i % 9}" for i in range(18)], "last")  # at most one file begins
+            send(client, [f"item-{i % 9}" for i in range(18)], "last")  # one file begins at most
             wait_settled(store)
             count = count_units(store)
             received = by_queue(receive_all(client, "all_of_it", count))
@@ -106,7 +106,7 @@ def test_reads_of_a_broker_that_compacts_and_what_its_client_receives(tmp_path: 
 
 
 def assert_nothing_lost(store: Path) -> None:
-    """Fail where `check` says that the broker lost a message that its consumers should get."""
+    """Fail if `check` reports that the broker lost a message that its consumers should get."""
     texts = {key: str(value) for key, value in SETTINGS.items()}
     assert "COMPACTED_LOST" not in all_kinds(checked(store, texts))
 

@@ -1,4 +1,4 @@
-"""Stores of running brokers with queues and settings in RocksDB, read meanwhile and afterwards."""
+"""Stores of running brokers with queues and settings in RocksDB, read during and after the run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pulled(client: ClientNode) -> Placed:
 
 
 def database_files(root: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of the small files of all databases; a broker adds to its logs."""
+    """Return size and time of all databases' small files; a broker only adds to the logs."""
     return {
         str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
         for path in root.rglob("*")

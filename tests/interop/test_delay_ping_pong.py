@@ -1,6 +1,6 @@
 """RocketMQ and this project deliver each other's delayed messages, on one store in turn.
 
-Both releases at the same time: a broker mostly waits.
+Both releases run at the same time: a broker mostly waits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUEUES = 4
 EACH = 24
 """Messages of each topic and level that this project puts."""
 SENT = 20
-"""Messages that a producer sends, of each topic, at once and with level 3."""
+"""Messages that a producer sends to each topic, without a delay and with level 3."""
 _HOUR_MS = 3_600_000
 _SETTINGS: dict[str, Any] = {
     "mappedFileSizeCommitLog": 65_536,
@@ -127,7 +127,7 @@ class PlayedStore:
         return Broker(self.root, directory, self.release, self.settings, given)
 
     def deliver_rest(self) -> None:
-        """Deliver, two hours later, what either of both left waiting."""
+        """Deliver, two hours later, the messages that both sides left waiting."""
         with MessageStore(self.config) as store:
             service = ScheduleMessageService(store)
             now = store.clock() + 2 * _HOUR_MS
@@ -140,7 +140,7 @@ class PlayedStore:
         return StoreSnapshot(self.root, self.config)
 
     def count(self) -> Counter[bytes]:
-        """Return how often each body lies in a queue of the topics."""
+        """Return how often each body is in a queue of the topics."""
         with self.open() as snapshot:
             return Counter(m.body for m in all_messages(snapshot) if m.topic in TOPICS)
 
@@ -160,7 +160,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PlayedStore]:
             store.scheduled = [m for m in all_messages(snapshot) if m.topic == SCHEDULE_TOPIC]
             assert_sound(snapshot)
         store.deliver_rest()
-    # Two seconds are enough for a broker to deliver again what it takes for not delivered.
+    # Within two seconds a broker delivers again what it believes was not delivered.
     _serve_all(stores, 4 * EACH + 2 * SENT, keep="2")
     return stores
 
@@ -199,7 +199,7 @@ def test_a_consumer_gets_each_message_once(store):
 
 
 def test_the_put_hook_writes_what_the_broker_writes(store):
-    """Of the messages that a producer sent with a level, what the broker stored."""
+    """Check the broker's records of messages that a producer sent with a level."""
     sent = [m for m in store.scheduled if b" sent " in m.body]
     assert len(sent) == SENT * len(TOPICS)
     for message in sent:

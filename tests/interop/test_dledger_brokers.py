@@ -1,4 +1,4 @@
-"""Stores of running DLedger brokers, read meanwhile: one node, and a group of three that fails."""
+"""Stores of running DLedger brokers, read meanwhile: one node, and a failing group of three."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings_of_node(node: str, peers: str) -> dict[str, object]:
         "dLegerGroup": BROKER,
         "dLegerPeers": peers,
         "dLegerSelfId": node,
-        # Neither master nor slave before the group has voted, as RocketMQ's start-up has it.
+        # Neither master nor slave before the group has voted, as RocketMQ starts up.
         "brokerId": -1,
     }
 
@@ -84,7 +84,7 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path, release)
             wanted = pulled(client)
             assert len(wanted) == 3020
             assert wait_until(lambda: rows_of(root) == wanted)
-            with cluster.frozen():  # which makes files of its own at any time
+            with cluster.frozen():  # which creates files of its own at any time
                 before_reading = tree_state(root)
                 assert rows_of(root, access="consumequeue") == wanted
                 assert rows_of(root, keys=json.dumps(["K2-77"])).items() <= wanted.items()
@@ -98,7 +98,7 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path, release)
         assert index_findings(root) == {"ENTRY_INDEX": 1}
         cluster.start_broker()
         cluster.stop_broker()
-        assert index_findings(root) == {"ENTRY_INDEX": 1}  # which no start of DLedger mends
+        assert index_findings(root) == {"ENTRY_INDEX": 1}  # no start of DLedger repairs it
         (root / "dledger-n0" / "index").rename(tmp_path / "index")  # as check advises
         cluster.start_broker()
         cluster.stop_broker()
@@ -107,14 +107,14 @@ def test_a_store_is_read_and_followed_while_its_broker_writes(tmp_path, release)
 
 
 def index_findings(root: Path) -> dict[str, int]:
-    """Return what check finds of a node's index, in which it looked at each entry."""
+    """Return the findings about a node's index; check must have read each entry."""
     report = checked(root, {name: str(size) for name, size in FILES.items()})
     assert report.counts.entry_index_units == report.counts.records > 3000
     return {name: n for name, n in kinds(report).items() if name.startswith("ENTRY_")}
 
 
 def overwrite_unit(root: Path, index: int) -> None:
-    assert len(list((root / "dledger-n0" / "data").iterdir())) > 3  # else a start mends it
+    assert len(list((root / "dledger-n0" / "data").iterdir())) > 3  # otherwise a start repairs it
     with (root / "dledger-n0" / "index" / f"{0:020d}").open("r+b") as file:
         file.seek(index * DLEDGER_INDEX_UNIT.size)
         file.write(bytes(DLEDGER_INDEX_UNIT.size))

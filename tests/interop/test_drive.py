@@ -1,7 +1,7 @@
 """RocketMQ's own clients and admin classes judge our broker and name server, check by check.
 
-Each program knows what the release answers that the broker says it is. All drive one cluster at the
-same time, each section of each release under names of its own.
+Each program knows the answers of the release that the broker claims to be. All programs drive one
+cluster at the same time, each section of each release with names of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHARES = 3  # programs of a release: they mostly wait
 
 
 def sections(release, directory):
-    """Return the names of all sections there are."""
+    """Return the names of all sections."""
     directory.mkdir()
     listed = _java(release, directory, "--list").stdout.splitlines()
     return [json.loads(line)["section"] for line in listed]
@@ -55,7 +55,7 @@ def _java(release, directory, *arguments):
 
 
 def driven(release, namesrv_addr, directory, seed, names):
-    """Return what failed of some sections, and how many checks passed."""
+    """Return the failed checks of some sections, and how many checks passed."""
     directory.mkdir()
     arguments = (namesrv_addr, str(directory / "out"), str(seed), "--sections", ",".join(names))
     done = _java(release, directory, *arguments)

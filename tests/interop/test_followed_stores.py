@@ -1,4 +1,4 @@
-"""A stream follows a store that RocketMQ writes: rolls, cleaning, kills of JVMs and queries."""
+"""A stream follows a store that RocketMQ writes, through rolls, cleaning and kills."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.rmqsource.stream.live_store import COLUMNS, SIZES, Feeder, Followed, 
 pytestmark = pytest.mark.interop
 
 WAYS = [("v5", "dispatched"), ("v4", "dispatched"), ("v5", "written"), ("v4", "flushed")]
-"""Adapter and option ``readUpTo``."""
+"""Adapter, and value of option ``readUpTo``."""
 _LIVES, _MESSAGES, _MESSAGES_AT_ONCE = 3, 2500, 250
 
 
@@ -31,7 +31,7 @@ def test_every_message_once_and_in_order(tmp_path, api, read_up_to):
 def follow_rocketmq(
     directory: Path, api: str, read_up_to: str, lives: int, messages: int, seed: int
 ) -> Followed:
-    """Let JVMs put messages one after the other; each is killed, but for the last one."""
+    """Let JVMs put messages one after the other; each except the last one is killed."""
     root, journal = directory / "store", directory / "journal"
     root.mkdir(parents=True)
     follow = LiveFollow(root, journal, seed, readUpTo=read_up_to)
@@ -45,8 +45,8 @@ def follow_rocketmq(
 @contextmanager
 def _feeder(root: Path, journal: Path, seed: int, api: str) -> Iterator[Feeder]:
     (root.parent / "config.json").write_text(json.dumps({"store": SIZES}))
-    # A kill can leave a file that was made and has no length yet: 4.9.7 does not load it, and asks
-    # to look at it by hand; 5.x deletes it.
+    # A kill can leave a new file without a length: 4.9.7 does not load it, and asks for a manual
+    # check; 5.x deletes it.
     for path in root.rglob("*"):
         if path.parent.name != "config" and path.name.isdecimal() and path.stat().st_size == 0:
             path.unlink()

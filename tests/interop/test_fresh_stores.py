@@ -1,4 +1,4 @@
-"""Stores that RocketMQ writes now, with other seeds: what it says is in them, and what we read."""
+"""Stores that RocketMQ writes during the test, with other seeds: its dumps against our reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FRESH = [
 
 
 class FreshStore(GoldenStore):
-    """A store made just now; its dumps are plain files."""
+    """A store written during the test; its dumps are plain files."""
 
     def dump(self, name):
         path = self.root.parent.parent / "dump" / f"{name}.jsonl"

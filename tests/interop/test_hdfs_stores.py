@@ -1,4 +1,4 @@
-"""Stores on HDFS, as Hadoop's own name node and data node serve it."""
+"""Stores on HDFS, served by Hadoop's own name node and data node."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytest.importorskip("hdfs_native", reason="needs Python 3.10")
 pytestmark = pytest.mark.interop
 
 _SERVER = Path(__file__).parent / "servers" / "hdfs"
-# Others are read on S3; to copy them here takes longer than all tests.
+# Other stores are read on S3; copying them here takes longer than all tests.
 _STORES = ("classic-5x", "crashed-5x", "torn-5x", "batch-5x")
 _TABLES = ("topics", "queues", "consume_queue", "index", "consumer_offsets", "checkpoint")
 
 
 @contextmanager
 def hdfs_server(directory: Path) -> Iterator[str]:
-    """Run Hadoop's minicluster in one JVM, below a directory; give the address of its name node."""
+    """Run Hadoop's minicluster in one JVM below a directory; yield its name node's address."""
     command = ["java", "-Xmx384m", "-cp", maven_jars(_SERVER), str(_SERVER / "MiniHdfs.java")]
     with (directory / "hdfs.log").open("wb") as said:
         process = subprocess.Popen(

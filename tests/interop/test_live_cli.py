@@ -1,4 +1,4 @@
-"""The command line on real clusters: what Java sent is shown, what is sent arrives in Java."""
+"""The command line on real clusters: it shows messages sent by Java, and Java receives its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_command(
         java.start_consumer("c", group, {topic: "*"})
         assert len(sent) == COUNT
         java.wait_received("c", COUNT)
-        java.close_when_consumed("c", topic, COUNT)  # tells the broker its offsets
+        java.close_when_consumed("c", topic, COUNT)  # it reports its offsets
         lag = ("lag", "--namesrv", namesrv, "--group", group, "--topic", topic)
         assert wait_until(lambda: sum(java.consumer_offsets(group, topic).values()) == COUNT)
         behind = run(*lag, *JSON)
@@ -69,7 +69,7 @@ def test_every_command(
 
 
 def rows_of_java(ask: Run, namesrv: str, topic: str, pulled: dict[str, Any]) -> list[Any]:
-    """Return all rows, after each way to them was compared with what Java pulled, by key."""
+    """Return all rows; first compare every way to read them with Java's pulls, by key."""
     of_topic = ("--namesrv", namesrv, "--topic", topic)
     found = ask("messages", *of_topic, "--limit", 0, *JSON)
     assert (found.code, found.err) == (GOOD, "")

@@ -1,4 +1,4 @@
-"""Our consumers on RocketMQ's brokers, beside its own consumers and under its admin's eyes."""
+"""Our consumers on RocketMQ's brokers, beside its own consumers and checked by its admin."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Delivery:
-    """What one listener got, in order."""
+    """Messages that one listener got, in order."""
 
     def __init__(self, fails: Callable[[Message], bool] = lambda message: False) -> None:
         self.messages: list[Message] = []
@@ -54,7 +54,7 @@ class Delivery:
 
     def __call__(self, messages: list[Message], context: ConsumeContext) -> bool:
         with self._guard:
-            # Copies: an orderly consumer counts on the message itself how often it failed.
+            # Copies: an orderly consumer counts failures on the message itself.
             self.messages += map(copy.copy, messages)
         return not any(map(self._fails, messages))
 
@@ -111,12 +111,12 @@ def topic(java: ClientNode) -> str:
 
 
 def offsets_of(java: ClientNode, group: str, topic: str) -> dict[int, int]:
-    """Return what the admin says of a group, by queue id."""
+    """Return a group's offsets as the admin reports them, by queue id."""
     return {queue.queue_id: at for queue, at in java.consumer_offsets(group, topic).items()}
 
 
 def ends_of(rows: list[dict[str, Any]]) -> dict[int, int]:
-    """Return the end of each queue that messages were sent to."""
+    """Return the end of each queue to which messages were sent."""
     ends: defaultdict[int, int] = defaultdict(int)
     for row in rows:
         ends[row["queue_id"]] = max(ends[row["queue_id"]], row["queue_offset"] + 1)
@@ -124,7 +124,7 @@ def ends_of(rows: list[dict[str, Any]]) -> dict[int, int]:
 
 
 def test_once_again_and_aside(live_cluster: LiveCluster, java: ClientNode, topic: str) -> None:
-    """Every message once; what fails again; the stubborn one among the dead letters, as of Java."""
+    """Every message comes once, a failed one again; a stubborn one ends as Java's dead letter."""
     ours, theirs = unique("group"), unique("group")
     java.start_consumer(
         "stubborn", theirs, {topic: "*"}, max_reconsume_times=2, fail_always=["K5-7"]
@@ -165,7 +165,7 @@ def dead_letter(java: ClientNode, group: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("members", ["ours", "mixed"])
 def test_in_order(live_cluster: LiveCluster, java: ClientNode, topic: str, members: str) -> None:
-    """Each queue in its order, also where it moves to a Java member; what fails is first again."""
+    """Each queue stays in order, even if it moves to a Java member; a failed message comes next."""
     group = unique("group")
     listener = Delivery(lambda message: message.queue_offset == 5 and message.reconsume_times < 2)
     with consumer_of(
@@ -249,7 +249,7 @@ def test_java_and_python_share_the_queues(
             rows = [row for name in java_ids for row in java.received(name)]
             return listener.bodies + Counter(map(body_of, rows))
 
-        # Before anybody leaves: what is not noted then is consumed again by those that stay.
+        # Before members leave: messages whose offsets are not stored then are consumed again.
         assert wait_until(lambda: sum(bodies().values()) >= 100, TIMEOUT_S)
         assert bodies() == Counter(numbered_body(3, number) for number in range(100))
     finally:
@@ -271,7 +271,7 @@ def test_java_and_python_share_the_queues(
 def test_strategies_give_what_javas_give(
     java: ClientNode, strategy: AllocationStrategy, rooms: list[str]
 ) -> None:
-    """The real classes, over names and numbers by chance, in the order of Java's strings."""
+    """The real classes on random names and numbers; texts sort as in Java."""
     chance = random.Random(20)
     names = [
         "r1@a",
@@ -310,7 +310,7 @@ def test_strategies_give_what_javas_give(
 def test_dead_letters_of_a_group_in_order(
     live_cluster: LiveCluster, java: ClientNode, topic: str
 ) -> None:
-    """Tried again at once, then aside; the queue goes on, and Java's dead letter is the same."""
+    """A message is retried immediately, then put aside; the queue goes on, as with Java."""
     ours, theirs = unique("group"), unique("group")
     java.start_consumer(
         "order", theirs, {topic: "*"}, orderly=True, max_reconsume_times=2, fail_always=["K5-3"]
@@ -335,7 +335,7 @@ def test_dead_letters_of_a_group_in_order(
 
 
 def test_inner_batches(live_cluster: LiveCluster, java: ClientNode) -> None:
-    """From the middle of a batch on, and only what failed again, not its whole batch."""
+    """Start in the middle of a batch; only failed messages come again, not the whole batch."""
     if live_cluster.release != "5.3.3":
         pytest.skip("batches are stored as such since release 5")
     group, topic = unique("group"), unique("batches")
@@ -370,7 +370,7 @@ def test_inner_batches(live_cluster: LiveCluster, java: ClientNode) -> None:
 def test_broadcasting_and_each_others_offsets(
     live_cluster: LiveCluster, java: ClientNode, topic: str
 ) -> None:
-    """Each member gets all; who comes next goes on, whoever wrote the file of offsets."""
+    """Each member gets all; a later member goes on from the file of offsets, whose ever it is."""
     group = unique("group")
     client = {"client_ip": "10.9.0.2", "instance_name": group}
     java.start_consumer("other", group, {topic: "*"}, broadcasting=True)
@@ -440,7 +440,7 @@ def test_what_admins_see_and_do(live_cluster: LiveCluster, java: ClientNode, top
         assert listener.messages[-1].unique_key == sent[3]["msg_id"]
         java.ask("reset_offset", topic=topic, group=group, timestamp=0, force=True)
         bodies = Counter({numbered_body(1, number): 2 + (number == 3) for number in range(20)})
-        if live_cluster.release == "5.3.3":  # says so when a pull's time is over, or messages come
+        if live_cluster.release == "5.3.3":  # says so when a pull is over, or messages come
             sent += java.send("p", topic, 20, seed=2, tags=["red"])
             bodies += Counter(numbered_body(2, number) for number in range(20))
         listener.wait(sum(bodies.values()))

@@ -1,4 +1,4 @@
-"""What our producers send, RocketMQ's brokers store and its own clients read."""
+"""RocketMQ's brokers store messages of our producers, and its clients read them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_java_finds_messages_by_our_ids(java: ClientNode, producer: Producer, to
 def _is_found(java: ClientNode, topic: str, message_id: str) -> bool:
     try:
         row = java.ask("view", topic=topic, msg_id=message_id)
-    except Exception:  # the index is behind
+    except Exception:  # the index lags behind
         return False
     return body_of(row) == b"find me"
 
@@ -196,7 +196,7 @@ def _knows(java: ClientNode, topic: str) -> bool:
 
 
 class _Ledger:
-    """Answers as the messages say, and notes what it was asked."""
+    """Answers as the messages say, and records the checks."""
 
     def __init__(self) -> None:
         self.checked: list[bytes] = []
@@ -272,7 +272,7 @@ def test_java_replies_to_us_and_we_to_java(
 
 @contextmanager
 def _replier(cluster: LiveCluster, topic: str, group: str) -> Iterator[None]:
-    """Reply "re: " and what was asked."""
+    """Reply with "re: " and the request."""
     with Producer(group, cluster.namesrv_addr) as producer:
 
         def reply(messages: list[Message], _: object) -> None:
@@ -302,7 +302,7 @@ def test_an_asyncio_program_sends(java: ClientNode, live_cluster: LiveCluster, t
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12: it is meant
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12; intended
 def test_a_forked_child_has_a_client_of_its_own(
     java: ClientNode, live_cluster: LiveCluster, topic: str
 ) -> None:
@@ -323,7 +323,7 @@ def test_a_forked_child_has_a_client_of_its_own(
 
 
 def _end_child(producer: Producer, namesrv_addr: str, topic: str) -> None:
-    """Use the parent's producer, which must say that it cannot, and an own one; end the process."""
+    """Check that the parent's producer refuses to work, use an own one, and end the process."""
     status = 1
     try:
         for send in (producer.send, producer.send_async):

@@ -1,4 +1,4 @@
-"""Servers that want signatures and TLS: right keys work, wrong ones say so, nothing leaks."""
+"""Servers that require signatures and TLS: right keys work, wrong ones are reported, none leaks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SECRETS = (ACCESS_KEY, SECRET_KEY, LIMITED_KEY, LIMITED_SECRET, _WRONG_SECRET)
 
 
 class Secured(NamedTuple):
-    """A cluster, RocketMQ's clients of it, and the configuration that is right."""
+    """A cluster, RocketMQ's clients for it, and the right configuration."""
 
     cluster: LiveCluster
     judge: ClientNode
@@ -81,7 +81,7 @@ def secured(
 
 
 def _max_offset(config: ClientConfig, cluster: LiveCluster, topic: str) -> int:
-    """Ask the broker something that it answers to those alone who may."""
+    """Send the broker a request that it answers only to those who may see it."""
     queue = MessageQueue(topic, BROKER, 0)
     with ClientInstance(config) as client:
         client.call(client.route(topic))
@@ -122,7 +122,7 @@ def test_producers_and_consumers_sign_what_they_ask(secured: Secured) -> None:
         group,
         secured.config,
         lambda messages, _: received.extend(message.body for message in messages),
-        orderly=True,  # locks are asked for, too
+        orderly=True,  # requests for locks too
         options=options,
     )
     consumer.subscribe(topic)
@@ -135,7 +135,7 @@ def test_producers_and_consumers_sign_what_they_ask(secured: Secured) -> None:
 def test_messages_are_found_by_key_and_by_id(secured: Secured) -> None:
     topic = unique("secured")
     secured.judge.create_topic(topic, 1)
-    # Half a surrogate pair is no text; a broker reads a question mark, and checks the signature so.
+    # Half a surrogate pair is no text; a broker reads a question mark, and checks that signature.
     message = Message(topic, b"signed", keys=["k"], properties={"half": "\ud83d"})
     with Producer("signers", secured.config) as producer:
         result = producer.send(message, timeout_s=30)
@@ -172,7 +172,7 @@ def test_spark_reads_and_shows_no_key(
         "topic": topic,
         "accessKey": ACCESS_KEY,
         "useTLS": "true",
-        "retryTimeout": "2s",  # 4.9.7 answers as if it had failed itself
+        "retryTimeout": "2s",  # 4.9.7 answers with a failure of its own
         "tlsCaFile": str(secured.certificates / "ca.pem"),
     }
     read = spark.read.format("rocketmq").options(**options).option("secretKey", SECRET_KEY).load()

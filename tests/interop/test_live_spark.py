@@ -1,4 +1,4 @@
-"""Spark on real clusters: what it reads is what their files say, what it writes Java sees."""
+"""Spark on real clusters: reads match the brokers' files, and Java sees the writes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_batch_has_what_the_files_have(
 
 
 def _check_tables(spark: Any, cluster: LiveCluster, topic: str, sent: int) -> None:
-    """Tables say of a cluster what they say of its files."""
+    """Tables of a cluster and tables of its files have the same rows."""
     for table in ("queues", "topics"):
         live = _live(spark, cluster, topic, table=table).drop("store", "bytes")
         reader = spark.read.format("rocketmq-store").options(topic=topic, table=table)
@@ -106,7 +106,7 @@ def test_reads_go_on_while_the_broker_is_killed_and_starts_again(
 
         def read() -> list[Any]:
             spark.sparkContext.setJobGroup(topic, "a batch")
-            # One message at a time, so that the read lasts.
+            # One message at a time, so that the read takes long.
             return _rows(_live(spark, cluster, topic, maxMessagesPerPull=1, minPartitions=2))
 
         batch = _InThread(read)
@@ -151,7 +151,7 @@ def test_two_brokers_plain_and_batch_queues(
         assert _of_all_brokers(read_live({**asked, "topic": topic})) == _of_all_brokers(written)
     once = read_live({**asked, "topic": batch, "dedupe": "true"})
     assert len(once) == count + 210
-    # Each of these is a read of its own; none has the filter of another.
+    # Each of these is a separate read; none has the filter of another.
     even, odd = (_live(spark, live_pair, plain, tags=tag) for tag in ("even", "odd"))
     found = even.union(odd).union(even).groupBy("tags").count().cache()
     for _ in range(2):
@@ -170,7 +170,7 @@ def _of_all_brokers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @contextmanager
 def _durable_cluster(directory: Path) -> Iterator[tuple[LiveCluster, ClientNode]]:
-    """Run a cluster that loses nothing when its broker is killed, and Java's clients of it."""
+    """Run a cluster that loses nothing when its broker is killed, and Java's clients for it."""
     settings = {"flushDiskType": "SYNC_FLUSH"}
     with (
         LiveCluster(directory / "cluster", settings=settings) as cluster,
@@ -197,7 +197,7 @@ def _sorted(rows: list[Any]) -> list[Any]:
 
 
 class _InThread:
-    """A result that another thread makes."""
+    """A result that another thread produces."""
 
     def __init__(self, make: Any) -> None:
         self._found: list[Any] = []

@@ -42,14 +42,14 @@ A, B = "broker-a", "broker-b"
 
 
 class Mixed:
-    """Two brokers and two name servers, of which each names both brokers."""
+    """Two brokers and two name servers, each of which lists both brokers."""
 
     def __init__(self, cluster: LiveCluster, java: ClientNode) -> None:
         self.cluster, self.java = cluster, java
         self.ours, self.theirs = cluster.namesrv_addr.split(";")
 
     def routes(self, topic: str) -> list[dict[str, Any]]:
-        """Return on which brokers a topic is, as each name server says."""
+        """Return the brokers of a topic, as each name server reports them."""
         found = []
         for address in (self.ours, self.theirs):
             with Admin(address) as admin:
@@ -124,7 +124,7 @@ def test_clients_of_both_kinds_share_the_queues_of_both(mixed: Mixed) -> None:
 
 
 def python_consumer(address: str, group: str, listener: Delivery, topic: str) -> PushConsumer:
-    """Return a member of a group that has an id of its own."""
+    """Return a group member with an id of its own."""
     config = ClientConfig(
         address, instance_name=unique("python"), persist_consumer_offset_interval_ms=300
     )
@@ -161,7 +161,7 @@ def test_what_comes_later_comes_from_both(mixed: Mixed) -> None:
 
 
 class Commits:
-    """Commits at once, or when it is asked."""
+    """Commits immediately, or when the broker asks."""
 
     def execute_local_transaction(self, message: Message, argument: Any) -> LocalTransactionState:
         committed = LocalTransactionState.COMMIT_MESSAGE
@@ -172,7 +172,7 @@ class Commits:
 
 
 def test_our_broker_goes_and_comes_again(mixed: Mixed) -> None:
-    """Both name servers say so, and clients of both kinds go on at the other broker."""
+    """Both name servers report the loss, and clients of both kinds go on at the other broker."""
     java, topic, gone = mixed.java, unique("topic"), MINE
     java.ask("connect", namesrv_addr=mixed.ours)
     java.create_topic(topic, 2)
@@ -246,13 +246,13 @@ def test_java_brokers_come_and_go_and_java_clients_find_them(release: str, tmp_p
         java.start_consumer("c", GROUP, {TOPIC: "*"})
         keys = {numbered_key(1, number) for number in range(40)}
         assert {row["keys"] for row in java.wait_received("c", 40)} == keys
-        # The brokers made the group's topic and tell of it at once, not in half a minute.
+        # The brokers created the group's topic and announce it immediately, not in half a minute.
         assert wait_until(lambda: sorted(brokers_of(names, f"%RETRY%{GROUP}")) == [A, B], 5)
 
         java.ask("put_kv", namespace="space", key="colour", value="blau ü")
         assert java.ask("get_kv", namespace="space", key="colour") == ["blau ü"]
 
-        cluster.stop_broker(B)  # it says goodbye
+        cluster.stop_broker(B)  # it unregisters
         assert wait_until(lambda: brokers_of(names) == {A: both[A]}, 5)
         cluster.start_broker(B)
         assert wait_until(lambda: brokers_of(names) == both)
@@ -266,7 +266,7 @@ def test_java_brokers_come_and_go_and_java_clients_find_them(release: str, tmp_p
 
 
 def test_a_java_broker_that_hangs_expires_and_a_slave_stands_in(tmp_path: Path) -> None:
-    """Brokers of 5.x that send heartbeats each second, and want a slave to act as master."""
+    """5.x brokers that send heartbeats each second, and want a slave to act as master."""
     settings = {
         "enableSlaveActingMaster": True,
         "brokerNotActiveTimeoutMillis": 5000,

@@ -1,4 +1,4 @@
-"""Masters and slaves of RocketMQ and of this project, each at the other."""
+"""Masters and slaves of RocketMQ and of this project, paired with each other."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def broker_ids(java: ClientNode) -> dict[str, str]:
     except JavaNodeError as err:
         if "ConcurrentModificationException" not in str(err):
             raise
-        return {}  # RocketMQ's name server was asked while a broker registered
+        return {}  # RocketMQ's name server got the request while a broker registered
     return dict(found.get("brokerAddrs", {}))
 
 
@@ -92,7 +92,7 @@ def test_our_slave_at_a_java_master(release: str, tmp_path: Path) -> None:
 
 
 def read_live(store: Path, java: ClientNode) -> None:
-    """Serve the store of the running broker to a consumer of ours, and send one more."""
+    """Serve the running broker's store to a consumer of ours, and send one more message."""
     got: list[str] = []
     options = PushConsumerOptions(
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, rebalance_interval_ms=1000
@@ -142,13 +142,13 @@ def test_a_java_slave_at_our_master(release: str, tmp_path: Path) -> None:
 
 
 def copied(directory: StoreDirectory) -> int:
-    """Return how many messages the queues of a slave's topic hold."""
+    """Return how many messages the queues of a slave's topic have."""
     with StoreSnapshot(directory) as store:
         return sum(store.queue_range(TOPIC, each).max_offset for each in range(QUEUES))
 
 
 def committed(directory: StoreDirectory) -> int:
-    """Return how many messages the group has read, as a slave knows."""
+    """Return how many messages the group has read according to a slave."""
     return sum(load_consumer_offsets(directory).get((GROUP, TOPIC), {}).values())
 
 

@@ -35,7 +35,7 @@ def test_stores_of_other_kinds(tmp_path, api, profile):
 
 
 def test_what_was_put_and_not_dispatched_is_found_though_the_clock_was_set_back(tmp_path):
-    """A message is put while the clock is ahead by minutes; then real time goes on."""
+    """Put a message while the clock is minutes ahead; then real time goes on."""
     root = java_oracle.generate("multipath-5x", 7, tmp_path)
     messages = java_oracle.check(root)["messages"]
     config = json.loads((root.parent / "config.json").read_text("utf-8"))
@@ -57,7 +57,7 @@ def _put_at(root: Path, properties: dict[str, str], now_ms: int) -> None:
 
 
 def _write_checkpoint(root: Path, timestamp: int) -> None:
-    """Write what RocketMQ writes a second later, of records of that time."""
+    """Write the checkpoint that RocketMQ writes a second later, for records of that time."""
     checkpoint = CheckpointFile(str(root / "checkpoint"))
     checkpoint.load()
     checkpoint.physic_msg_timestamp = checkpoint.logics_msg_timestamp = timestamp
@@ -70,7 +70,7 @@ def play(
 ) -> int:
     """Append in turn; RocketMQ checks the store after each of our turns. Return how many turns.
 
-    One at least: the Java programs may have to be built before the first.
+    At least one turn runs: before the first the Java programs may have to be built.
     """
     generator = random.Random(seed)
     root = java_oracle.generate(profile, seed, directory / "made")
@@ -103,7 +103,7 @@ def _append(root: Path, properties: dict[str, str], seed: int, *, how: str) -> N
 
 
 def _compare_index_queries(store: FreshStore, dump: Path, api: str) -> None:
-    """RocketMQ answers every query by key as we do, those on what we wrote included."""
+    """RocketMQ answers every query by key as we do, even for our own messages."""
     java_oracle.dump(store.root, dump, api=api)
     config = MessageStoreConfig.from_properties(store.config_properties)
     asked = 0

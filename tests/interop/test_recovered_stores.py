@@ -1,4 +1,4 @@
-"""RocketMQ opens stores that crashed and that this project recovered; it finds every message."""
+"""RocketMQ opens crashed stores that this project recovered, and finds every message."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONFIG = MessageStoreConfig(
     ("name", "by_java"), [("crashed-5x", False), ("torn-5x", False), ("torn-5x", True)]
 )
 def test_crashed_and_torn_stores(tmp_path, name, by_java, api):
-    # by_java: recovered by RocketMQ before, which leaves phantom units and records behind the cut
+    # by_java: recovered by RocketMQ before, which leaves phantom units, and records after the cut
     store = golden(name, recovered=by_java)
     root = store.copy_to(tmp_path)
     shutil.copy(store.directory / "config.json", tmp_path)
@@ -67,7 +67,7 @@ def test_a_torn_store_of_an_old_release(tmp_path):
     before = java_oracle.check(root, api="v4")["messages"]
     java_oracle.put(root, 20, 1, api="v4", halt=True)
     config = MessageStoreConfig.from_properties(
-        golden("classic-4x").config_properties  # the profile's, whatever the seed
+        golden("classic-4x").config_properties  # that of the profile, whatever the seed
     )
     start, end = last_record(root, config)
     path = root / "commitlog" / f"{start - start % config.mapped_file_size_commit_log:020d}"
@@ -83,9 +83,9 @@ def test_a_torn_store_of_an_old_release(tmp_path):
 @pytest.mark.parametrize("api", java_oracle.APIS)
 @pytest.mark.parametrize("at_border", [True, False])
 def test_what_a_cut_by_rocketmq_left_is_no_message(tmp_path, api, at_border):
-    """RocketMQ recovers a log that tore, at the begin of a segment too, and stops cleanly.
+    """RocketMQ recovers a torn log, even at the begin of a segment, and stops cleanly.
 
-    Behind the cut readable records stay, all of which were dispatched before the crash.
+    After the cut readable records remain, all of which were dispatched before the crash.
     """
     profile = "classic-5x" if api == "v5" else "classic-4x"
     root = java_oracle.generate(profile, 31, tmp_path / "made")
@@ -132,14 +132,14 @@ def test_a_store_of_which_everything_was_cut(tmp_path, api):
 
 
 def record_starts(root, config):
-    """Return where the records of a log start."""
+    """Return the offsets at which the records of a log start."""
     with closing(CommitLog(StoreDirectory(str(root)), config)) as log:
         parts = scan_frames(log, 0, log.segments.max_offset, on_gap=skip_gap)
         return [start for part in parts for start in part.column("commit_log_offset").tolist()]
 
 
 def last_record(root, config):
-    """Return where the last record of a log begins and ends."""
+    """Return start and end of the last record of a log."""
     with closing(CommitLog(StoreDirectory(str(root)), config)) as log:
         *_, frames = scan_frames(log, 0, log.segments.max_offset, on_gap=skip_gap)
         start = int(frames.column("commit_log_offset")[-1])
@@ -147,12 +147,12 @@ def last_record(root, config):
 
 
 def recovered_end(root, config):
-    """Recover a store and return where its log ends."""
+    """Recover a store and return the end of its log."""
     done = recover_store(str(root), config, clock=lambda: time.time_ns() // 10**6, cut=True)
     return done.log.log_end
 
 
-# RocketMQ opens stores whose index and queues were made anew, and finds in them what it wrote.
+# RocketMQ opens stores with rebuilt index and queues, and finds all that it wrote.
 
 
 @pytest.mark.parametrize(("name", "api"), [("expired-5x", "v5"), ("classic-4x", "v4")])
@@ -179,11 +179,11 @@ def test_rebuilt_store_is_the_same_to_rocketmq(tmp_path: Any, name: str, api: st
     assert found["ok"], found
 
 
-# RocketMQ opens stores that were salvaged from damaged ones, and finds nothing wrong.
+# RocketMQ opens stores salvaged from damaged ones, and finds nothing wrong.
 
 
 def opened_by_rocketmq(damage: Damage, name: str, directory: Path) -> dict[str, object]:
-    """Let RocketMQ open ``DIRECTORY/new``; what it finds."""
+    """Let RocketMQ open ``DIRECTORY/new``; return its findings."""
     settings = golden(name).config
     (directory / "config.json").write_text(
         json.dumps(
@@ -209,7 +209,7 @@ def test_rocketmq_opens_what_was_salvaged(seed, tmp_path):
     assert found["ok"], f"{damage.done} {found}"
 
 
-# A store that RocketMQ has open is refused here, and RocketMQ refuses one that is open here.
+# This project refuses a store that RocketMQ has open, and the other way round.
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_rocketmq_refuses_one_that_is_open_here(opened, api):
     assert (found["ok"], found["messages"]) == (True, 7), json.dumps(found)
 
 
-# RocketMQ 5.5.1 with accelerated recovery opens, after a crash, what was written here.
+# RocketMQ 5.5.1 with accelerated recovery opens a store written here after a crash.
 
 
 def put(store: MessageStore, count: int) -> None:

@@ -1,4 +1,4 @@
-"""RocketMQ follows this project's store, this project's store follows RocketMQ's, and its own."""
+"""RocketMQ follows this project's store, this project follows RocketMQ's, and its own."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from tests.store_core.ha.stores import log_bytes as whole_log
 pytestmark = pytest.mark.interop
 
 ROUNDS = 20
-# They mostly wait.
+# The tests mostly wait.
 _AT_ONCE = 3
 KILLS = 2
-"""Of a synchronous master, in each direction."""
+"""Kills of a synchronous master, in each direction."""
 _WAIT_SECONDS = 60
 _MASTERS = (*RELEASES, OURS)
 _READ_SECONDS = 30
@@ -98,7 +98,7 @@ class Pair:
         self.slave = Side(OURS, directory / "slave")
 
     def start(self, side: Side) -> Replica:
-        """Return a process for a side, which ends with the test."""
+        """Return a process for one side, which ends with the test."""
         if side.process is None or not side.process.is_alive:
             side.process = self._stack.enter_context(self._processes.take(side.kind))
         return side.process
@@ -148,7 +148,7 @@ def test_a_whole_copy_of_a_master_with_many_segments(pair):
     indirect=["pair"],
 )
 def test_a_slave_that_is_ahead_says_so_and_is_cut_if_that_is_wanted(pair, puts_after):
-    """A copy of the master that was made before its last messages is the next master."""
+    """A copy of the master, made before its last messages, becomes the next master."""
     master = pair.open_master()
     common = master.put(300, 1)["max_phy_offset"]
     master.stop()
@@ -215,7 +215,7 @@ def test_a_broker_serves_all_that_was_acknowledged_from_the_copy_of_a_dead_maste
     assert {key for key, _, _ in acknowledged} <= pulled
 
 
-# The judge of replication by itself: RocketMQ follows RocketMQ, both releases both ways.
+# RocketMQ follows RocketMQ, both releases in both directions: this checks the checks.
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -228,7 +228,7 @@ def test_a_slave_follows_its_master_over_restarts_and_a_kill(tmp_path, release):
         master.open_master(master_root, port)
         with JavaReplica(tmp_path / "slave", other) as slave:
             slave.open_slave(slave_root, address, slaves_port)
-            # An empty slave begins at the last segment that there is when it comes.
+            # An empty slave begins at the last segment that exists when it connects.
             first = master.put(1, 0, journal=journal)
             assert slave.wait(first["max_phy_offset"], _READ_SECONDS)["event"] == "reached"
             put = master.put(299, 1, journal=journal)
@@ -262,7 +262,7 @@ def test_a_synchronous_master_says_which_messages_no_slave_has(tmp_path):
     assert read_journal(tmp_path / "journal") == []
 
 
-# What RocketMQ's master answers where it lacks something, and when it has nothing new.
+# Answers of RocketMQ's master if it lacks something, and if it has nothing new.
 
 
 @pytest.fixture(params=RELEASES)

@@ -1,4 +1,4 @@
-"""The report in a real browser without a network: loads, shows its pictures, fits the screen."""
+"""The report in a real browser without a network: it loads, shows its pictures, fits the screen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAGS = (
     *("--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=4000"),
 )
 LIGHT, DARK = (f"--blink-settings=preferredColorScheme={number}" for number in (1, 0))
-# Run in a page around the report, whose policy allows no script but its own.
+# Runs in a page around the report, whose policy allows only its own scripts.
 PROBE = """<!DOCTYPE html><html><body style="margin:0">
 <iframe id="f" src="report.html" style="border:0;width:WIDTHpx;height:900px"></iframe>
 <script>
@@ -170,7 +170,7 @@ def test_it_can_be_read(
     assert len(facts["images"]) == 5
     for is_complete, natural_width, shown_width in facts["images"]:
         assert is_complete
-        # About as large as it was drawn: smaller, the labels inside could not be read.
+        # About as large as it was drawn: if smaller, its labels could not be read.
         assert shown_width >= 0.9 * natural_width
     assert facts["viewWidth"] == width
     assert facts["pageWidth"] <= width

@@ -1,4 +1,4 @@
-"""Reserved properties with odd values by every way in: a broker finds all that was accepted."""
+"""Reserved properties with odd values, written in every way: a broker finds what was accepted."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def odd_messages() -> list[tuple[str, bytes]]:
 
 
 def sink_rows(root: Path, rows: list[tuple[str, bytes]], sizes: dict[str, int]) -> int:
-    """Write rows by the sink; return how many it took."""
+    """Write rows by the sink; return how many it accepted."""
     names = ("topic", "body", "queue_id", "properties_raw")
     columns = resolve_sink_columns([(name, TYPES[name][0]) for name in names])
     options = {"path": str(root), **{key: str(size) for key, size in sizes.items()}}
@@ -100,7 +100,7 @@ def test_brokers_keep_all_that_was_accepted(tmp_path: Path, light: bool) -> None
             message = Message(topic, b"body", properties_raw=raw)
             done = store.put_message(message).is_appended
             accepted, refused = accepted + done, refused + (not done)
-            if number % 5 == 0:  # that they take the same is another test's matter
+            if number % 5 == 0:  # another test checks that they accept the same messages
                 batch = {"topic": [topic], "body": [b"body"], "properties_raw": [raw]}
                 accepted += store.append_batch(pa.record_batch(batch)).rows
                 accepted += store.put_messages([message]).is_appended
@@ -118,7 +118,7 @@ def test_brokers_keep_all_that_was_accepted(tmp_path: Path, light: bool) -> None
         assert found["ok"] or light, json.dumps(found)
 
 
-# The order in which RocketMQ writes properties anew, asked of RocketMQ.
+# The order in which RocketMQ writes properties again, taken from RocketMQ itself.
 
 
 def _name(generator: random.Random) -> str:
@@ -142,7 +142,7 @@ def _properties(generator: random.Random) -> bytes:
 
 
 def _has_tree(raw: bytes) -> bool:
-    """Return whether some bin, of however large a map, may hold too many names."""
+    """Return whether some bin of a map of any size may have too many names."""
     names = string_to_properties(raw)
     spread = [(code := string_hash(name) & 0xFFFFFFFF) ^ code >> 16 for name in names]
     return max(Counter(code & 127 for code in spread).values(), default=0) > _MOST_IN_A_BIN

@@ -81,7 +81,7 @@ def few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows without what says where they were read."""
+    """Return rows without the columns that say where they were read."""
     return [{k: v for k, v in row.items() if k not in {"store", "path", "file"}} for row in rows]
 
 
@@ -333,11 +333,11 @@ def test_reading_changes_nothing_on_the_server(server: Server) -> None:
     assert tree_state(data) == before
 
 
-# An HTTP proxy before an S3 server: it counts requests and bytes, and is busy or cut on demand.
+# An HTTP proxy for an S3 server: it counts requests and bytes, and is busy or cut on demand.
 
 
 class ProxiedRequest(NamedTuple):
-    """A request and its answer: ``list``, ``head`` or ``get``; when it was under way (seconds)."""
+    """A request and its answer: ``list``, ``head`` or ``get``, with begin and end (seconds)."""
 
     kind: str
     path: str
@@ -348,22 +348,22 @@ class ProxiedRequest(NamedTuple):
 
 
 class RequestProxy:
-    """Forwards to a server, one thread a connection.
+    """Forwards to a server, with a thread for each connection.
 
     Parameters
     ----------
     target
         ``HOST:PORT``.
     delay_seconds
-        Of each request.
+        Delay of each request.
 
     Attributes
     ----------
     requests
-        All that were answered.
+        All requests that were answered.
     trouble
-        Called with kind and path before each: ``busy``, ``cut`` (in the middle of the answer),
-        ``reset`` (before it), or nothing.
+        Called with kind and path before each request. Returns ``busy``, ``cut`` (in the middle of
+        the answer), ``reset`` (before it), or nothing.
     """
 
     def __init__(self, target: str, delay_seconds: float = 0.0) -> None:
@@ -392,7 +392,7 @@ class _ProxyServer(ThreadingHTTPServer):
         self.proxy = proxy
 
     def handle_error(self, *_: Any) -> None:
-        """Keep quiet: a client that was cut goes away."""
+        """Log nothing: a client whose connection was cut goes away."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -407,7 +407,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._forward("head")
 
     def log_message(self, *_: Any) -> None:
-        """Keep quiet."""
+        """Log nothing."""
 
     def _forward(self, kind: str) -> None:
         assert isinstance(self.server, _ProxyServer)

@@ -30,7 +30,7 @@ _OLD, _NEW, _RETRIED = 20, 12, 4
 _SEED_OLD, _SEED_NEW, _SEED_RETRIED = 1, 2, 3
 _WAIT_S = 60
 _SETTINGS = {**SMALL_FILES, "messageDelayLevel": "1s 2s 4s " + "1s " * 15}
-"""What failed once waits for 4 s."""
+"""A failed message waits for 4 s."""
 _SERVED_S = 300
 _GROUPS: Mapping[str, Mapping[str, Any]] = {
     "cooks": {},
@@ -38,11 +38,11 @@ _GROUPS: Mapping[str, Mapping[str, Any]] = {
     "guests": {"broadcasting": True},
     "doubters": {"fail_first": 1},
 }
-"""Those that are to get everything, and how they go about it."""
+"""Groups that must get everything, and options of their consumers."""
 
 
 class Rescue:
-    """A store of one release and all that consumers had of it."""
+    """A store of one release and all messages that consumers got from it."""
 
     def __init__(self, release: str, directory: Path) -> None:
         self.release = release
@@ -54,7 +54,7 @@ class Rescue:
         self._config = directory / "broker.conf"
 
     def play(self) -> None:
-        """Let it all happen."""
+        """Run all steps."""
         self._directory.mkdir()
         self._config.write_text("".join(f"{key}={value}\n" for key, value in _SETTINGS.items()))
         with ExitStack() as stack:
@@ -102,7 +102,7 @@ class Rescue:
         java.wait_received("failing", _RETRIED)
         java.close_when_consumed("failing", "again", _RETRIED, _WAIT_S)
         java.close_when_consumed("early-before", "orders", _OLD, _WAIT_S)
-        # What failed comes to the retry topic; offsets are saved meanwhile.
+        # Failed messages come to the retry topic; offsets are saved meanwhile.
         assert wait_until(lambda: self._retries() == _RETRIED, _WAIT_S)
         noted = {"orders@early": _OLD, "again@retried": _RETRIED}
         assert wait_until(lambda: _noted(store, *noted) == noted, _WAIT_S)
@@ -152,7 +152,7 @@ def _all_keys() -> list[str]:
 
 
 def _noted(store: Path, *names: str) -> dict[str, int]:
-    """Return the offsets that a store's file has of some groups, summed over queues."""
+    """Return the offsets of some groups in a store's file, summed over queues."""
     try:
         text = (store / "config" / "consumerOffset.json").read_text()
         table: Any = parse_lenient_json(text)
@@ -163,7 +163,7 @@ def _noted(store: Path, *names: str) -> dict[str, int]:
 
 
 def _written_files(process_id: int, root: Path) -> list[str]:
-    """Return the files below a directory that a process has open, or mapped, to be written."""
+    """Return the files below a directory that a process has open, or mapped, for writing."""
     found = []
     proc = Path(f"/proc/{process_id}")
     for link in (proc / "fd").iterdir():
@@ -182,7 +182,7 @@ def _written_files(process_id: int, root: Path) -> list[str]:
 
 
 def _listing(root: Path) -> dict[str, tuple[Any, ...]]:
-    """Return all that can change of each file and directory, apart from when it was read."""
+    """Return everything that can change about each file and directory, except the access time."""
     found: dict[str, tuple[Any, ...]] = {}
     for path in [root, *root.rglob("*")]:
         state = path.stat()

@@ -1,6 +1,6 @@
 """Accounts, certificates and figures of ``serve``, as RocketMQ's own clients see them.
 
-The accounts are those of a broker of 4.9.7 as well: both are asked the same, and answer the same.
+A broker of 4.9.7 has the same accounts: both get the same requests, and must give the same answers.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ _ADMINS = ("operator", "till", "wrong secret")
 _TOPICS = ("orders", "returns", "menus", "wages")
 _NODE_SECONDS = 300
 _DIFFERENT = {("till", "batch to wages"), ("broad", "batch to wages")}
-"""What 4.9.7 does not look at; see docs/differences.md."""
+"""Requests that 4.9.7 does not check; see docs/differences.md."""
 
 
 class Asked(NamedTuple):
-    """A broker, and how clients find it."""
+    """A broker, and the address at which clients find it."""
 
     namesrv_addr: str
     outcomes: dict[tuple[str, str], str]
 
 
 class Asker:
-    """RocketMQ's clients of one release, who become one caller after the other."""
+    """RocketMQ's clients of one release, which act as one caller after the other."""
 
     def __init__(self, node: ClientNode) -> None:
         self.node = node
@@ -81,7 +81,7 @@ class Asker:
         self.node.ask("connect", namesrv_addr=namesrv_addr, **given, **more)
 
     def outcome(self, do: str, **arguments: Any) -> str:
-        """Return ``ok``, or what the caller is told, without what no two brokers have alike."""
+        """Return ``ok``, or the caller's error without the parts that differ between brokers."""
         answer = self.node.exchange(json.dumps({"do": do, **arguments}))
         if "error" in answer:
             return _told(answer["error"])
@@ -97,7 +97,7 @@ class Asker:
             if caller == "operator":
                 for topic in _TOPICS:
                     self.node.create_topic(topic, 1)
-            # One for all, which is not closed: a client of 5.x that is young takes 3 s for that.
+            # One producer for all, which is not closed: closing a new 5.x client takes 3 s.
             name = unique("sender")
             self.node.start_producer(name, "tills", transactional=True, timeout_ms=3000)
             for what, how in _SENDS.items():
@@ -170,7 +170,7 @@ def certificates(directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def theirs(directory: Path, accounts: Path) -> Iterator[str]:
-    """A broker of RocketMQ, whose name server knows no accounts."""
+    """A broker of RocketMQ, whose name server has no accounts."""
     with LiveCluster(
         directory / "theirs",
         "4.9.7",
@@ -190,7 +190,7 @@ def config(directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def ours(directory: Path, accounts: Path, config: Path) -> Iterator[str]:
-    """A broker of ours with the same accounts; its name server knows none either."""
+    """A broker of ours with the same accounts; its name server has none either."""
     with NameServer(NameServerConfig(port=0)) as names:
         where = ("--port", 0, "--namesrv", names.address)
         more = ("--acl", accounts, "--config", config)
@@ -202,7 +202,7 @@ def ours(directory: Path, accounts: Path, config: Path) -> Iterator[str]:
 def guarded(
     directory: Path, accounts: Path, config: Path, certificates: Path
 ) -> Iterator[dict[str, Any]]:
-    """A broker and a name server of ours that want accounts, and certificates of their clients."""
+    """A broker and a name server of ours that require accounts, and client certificates."""
     server = certificates / "server"
     with Serving(
         directory / "guarded",
@@ -232,7 +232,7 @@ def asker(request: pytest.FixtureRequest, directory: Path, certificates: Path) -
 
 @pytest.fixture(scope="module")
 def outcomes(asker: Asker, ours: str, theirs: str) -> tuple[dict[Any, str], dict[Any, str]]:
-    """What ours says, and what theirs says."""
+    """The answers of our broker, and of theirs."""
     return asker.try_all(ours), asker.try_all(theirs)
 
 
@@ -296,7 +296,7 @@ def test_a_group_that_is_denied_gets_nothing(asker: Asker, ours: str, theirs: st
         assert said[group] == "ok", said
         nowhere = "No topic route info in name server for the topic:%RETRY%banned_too"
         assert said["banned_too"].endswith(nowhere), said
-        assert node.close_consumer(bad) == []  # else it comes in when accounts change
+        assert node.close_consumer(bad) == []  # otherwise it gets in when accounts change
 
 
 @pytest.mark.usefixtures("outcomes")
@@ -376,7 +376,7 @@ def _check_figures(address: str, topic: str, group: str, received: list[dict[str
 
 
 def _figures(address: str, **labels: str) -> dict[str, float]:
-    """Return the figures that have certain labels, by their names."""
+    """Return the figures with certain labels, by name."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return {

@@ -53,7 +53,7 @@ COLUMNS = ["commit_log_offset", "body"]
 
 
 class Machines:
-    """The cluster, the environments, and the one driver that has its cores now."""
+    """The cluster, the environments, and the driver that uses its cores now."""
 
     def __init__(self, directory: Path, cluster: SparkCluster, pythons: dict[str, Path]) -> None:
         self.directory, self.cluster, self.pythons = directory, cluster, pythons
@@ -62,7 +62,7 @@ class Machines:
         self._drivers = 0
 
     def driver(self, settings: dict[str, str] | None = None) -> ClusterDriver:
-        """Return a driver with these settings; another one ends for it."""
+        """Return a driver with these settings; it replaces another one."""
         if self._driver is None or self._settings != settings:
             self.free()
             place = self.new_directory()
@@ -71,12 +71,12 @@ class Machines:
         return self._driver
 
     def new_directory(self) -> Path:
-        """Return where a driver may write."""
+        """Return a directory for a driver."""
         self._drivers += 1
         return self.directory / f"driver-{self._drivers}"
 
     def free(self) -> None:
-        """End the driver: its executors go with it."""
+        """End the driver, and with it its executors."""
         if self._driver is not None:
             self._driver.kill()
         self._driver = None
@@ -99,7 +99,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 def gate_in(directory: Path, *, rows: int, meet: int = 0) -> dict[str, Any]:
-    """Return what holds the task of partition 1 in the middle."""
+    """Return a gate that stops the task of partition 1 in the middle."""
     directory.mkdir()
     return {"directory": str(directory), "partition": 1, "rows": rows, "meet": meet}
 
@@ -112,7 +112,7 @@ def lose_the_executor(machines: Machines, gate: dict[str, Any]) -> None:
 
 
 def attempts(gate: dict[str, Any]) -> int:
-    """Return how many attempts of the task came to the gate."""
+    """Return how many attempts of the task reached the gate."""
     return len(list(Path(gate["directory"]).glob("attempt-?")))
 
 
@@ -126,7 +126,7 @@ def numbered(rows: int = ROWS) -> Counter[bytes]:
 
 
 def bodies_for_rocketmq(root: Path, tmp_path: Path, *, sizes: dict[str, str]) -> Counter[bytes]:
-    """Return the bodies of all messages that RocketMQ finds in a store, as often as it does."""
+    """Return the bodies of all messages that RocketMQ finds in a store, with repeats."""
     (root.parent / "config.json").write_text(
         json.dumps({"store": {key: int(size) for key, size in sizes.items()}})
     )
@@ -165,7 +165,7 @@ def test_every_node_reads_with_its_own_python(machines, tmp_path):
     segment.write_bytes(data)
     with pytest.raises(ClusterError, match="DamagedStoreError") as caught:
         driver.ask("read", path=str(damaged), columns=columns, options=options)
-    ours = machines.directory / "worker-"  # the source itself, not only Spark, ran there
+    ours = machines.directory / "worker-"  # the source itself ran there, not only Spark
     assert f'File "{ours}' in str(caught.value)
     assert str(segment) in str(caught.value)
 
@@ -248,7 +248,7 @@ def test_a_stream_from_store_to_store(machines, tmp_path):
     lose_the_executor(machines, gate)
     driver.finish(asked)
     assert attempts(gate) > 1
-    for path in (checkpoint / "commits").iterdir():  # died before Spark noted its own success
+    for path in (checkpoint / "commits").iterdir():  # died before Spark recorded its success
         path.unlink()
     machines.driver(SPECULATION).ask("mirror", **stream)  # another driver
     expected = Counter(r["body"] for r in expected_rows(store) if r["topic"] == TOPIC)
@@ -300,7 +300,7 @@ def test_py_files_where_no_node_has_the_package(machines, tmp_path):
         ["--py-files", str(archive)],
         jobs,
     )
-    assert "DATA_SOURCE_NOT_FOUND" in unknown["error"]  # that is what register() is for
+    assert "DATA_SOURCE_NOT_FOUND" in unknown["error"]  # that is the purpose of register()
     expected = sorted((r["commit_log_offset"], r["body"]) for r in expected_rows(store))
     assert places_and_bodies(rows["answer"]) == expected
     assert written == {"answer": None}
@@ -376,7 +376,7 @@ def test_a_client_needs_nothing_where_the_server_has_the_package(environments, t
 
 def test_a_client_brings_the_package_to_a_server_without_it(environments, wheel, tmp_path):
     store = golden("classic-5x")
-    archive = shutil.copy(wheel, tmp_path / "rmqsource.zip")  # Spark takes no .whl
+    archive = shutil.copy(wheel, tmp_path / "rmqsource.zip")  # Spark accepts no .whl
     read = {"path": str(store.root), "columns": COLUMNS, "options": store.options}
     with ExitStack() as processes:
         server = processes.enter_context(connect_server(tmp_path / "server", environments["bare"]))

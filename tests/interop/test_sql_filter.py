@@ -48,7 +48,7 @@ SEARCHES = {f"{negation}{word}" for negation in ("", "NOT ") for word in SEARCH_
 TOPIC, GROUP = "events", "serve_push_0"
 EXPRESSION = "n > 15"
 MESSAGES, KNOWN_FROM, HIDDEN = 60, 30, 47
-"""The group is registered before message 30; of message 47 its bits are erased."""
+"""The group is registered before message 30; the bits of message 47 are erased."""
 
 
 def random_questions(seed: int, pairs: int) -> list[FilterQuestion]:
@@ -66,7 +66,7 @@ def operator_of(step: Step) -> str:
 
 
 def compare_answers(questions: Sequence[FilterQuestion], api: str) -> Counter[tuple[str, str]]:
-    """Ask RocketMQ and both our evaluators; count operators with the results of their filters."""
+    """Compare RocketMQ with both our evaluators; count operators by the results of filters."""
     reached: Counter[tuple[str, str]] = Counter()
     answers = java_oracle.answer_filters(questions, api=api)
     assert len(answers) == len(questions)
@@ -155,7 +155,7 @@ def test_every_value_is_read_as_by_java():
 @pytest.mark.interop
 @pytest.mark.parametrize("api", java_oracle.APIS)
 def test_long_texts_are_read_as_by_rocketmq(api):
-    """Longer than the buffers of RocketMQ's reader, at whose ends words are put together again."""
+    """Texts longer than RocketMQ's reader buffers, at whose ends it joins words again."""
     maps = [{"a": "x"}, {"a": "x" * 5000}, {}]
     texts = []
     for blanks in (*range(2040, 2056), *range(4080, 4104), 9000):
@@ -177,7 +177,7 @@ def test_long_texts_are_read_as_by_rocketmq(api):
 @pytest.mark.interop
 @pytest.mark.parametrize("api", java_oracle.APIS)
 def test_deep_texts_are_read_as_far_as_by_rocketmq(api):
-    """RocketMQ has no limit but its stack: what neither comes near is the same."""
+    """RocketMQ's only limit is its stack: texts far from both limits have the same result."""
     texts = ["(" * 300 + "a = 1" + ")" * 300, "NOT " * MAX_NESTING + "a", "- " * 999 + "a IS NULL"]
     texts += ["(" * 100_000 + "a = 1" + ")" * 100_000, "NOT " * 100_000 + "a"]
     answers = java_oracle.answer_filters([(text, []) for text in texts], api=api)
@@ -210,7 +210,7 @@ def write(config: MessageStoreConfig) -> None:
                 assert store.wait_for_dispatch()
                 filters = store.consumer_filters
                 assert filters.register(TOPIC, GROUP, EXPRESSION, client_version=1)
-                time.sleep(0.01)  # bitmaps speak of messages that are younger
+                time.sleep(0.01)  # bitmaps apply to later messages
             store.put_message(Message(TOPIC, b"", queue_id=0, properties={"n": str(number)}))
         assert store.wait_for_dispatch()
 
@@ -251,5 +251,5 @@ def test_a_broker_delivers_what_the_bitmaps_let_pass(tmp_path: Path) -> None:
     assert after.client_version > before.client_version
     with StoreSnapshot(root, config) as snapshot:
         pull = snapshot.get_message(GROUP, TOPIC, 0, 40, MESSAGES, SqlFilter(EXPRESSION))
-    # Reads from here evaluate the expression on the properties: bitmaps may be of another one.
+    # Reads of this project evaluate the expression on properties: bitmaps may be of another one.
     assert [int(m.properties["n"]) for m in pull.messages] == [*range(40, MESSAGES)]

@@ -1,4 +1,4 @@
-"""RocketMQ opens stores that the sink wrote, or was killed writing, in our place."""
+"""RocketMQ opens stores that the sink wrote, or that a killed sink left behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.store_core.test_killed_writer import Writers
 pytestmark = pytest.mark.interop
 
 LARGE, SMALL = 9, 1
-"""Jobs of 90 and of 7 messages: of several segments and of less than one."""
+"""Jobs of 90 and of 7 messages: several segments, and less than one."""
 _STEPS = {
     "after intent directory sync": False,
     "before eight bytes": False,
@@ -52,7 +52,7 @@ def writers() -> Iterator[Writers]:
 
 
 def note_sizes(root: Path, sizes: dict[str, int]) -> MessageStoreConfig:
-    """Tell RocketMQ and us how large the files are."""
+    """Write the file sizes to RocketMQ's configuration; return the same for this project."""
     (root.parent / "config.json").write_text(json.dumps({"store": sizes}))
     return MessageStoreConfig.from_properties({key: str(size) for key, size in sizes.items()})
 
@@ -67,7 +67,7 @@ def write(root: Path, version: int, **options: str) -> int:
 
 
 def assert_sound(root: Path, config: MessageStoreConfig, messages: int) -> None:
-    """We find all messages and nothing wrong, to read and to write."""
+    """This project finds all messages and nothing wrong, for reading and for writing."""
     opened = open_for_commit(str(root), config, lambda: support.NOW_MS, CrashPoints())
     close_committed(opened, clean=True)
     with StoreSnapshot(root, config) as snapshot:
@@ -116,7 +116,7 @@ def test_a_broker_opens_what_a_killed_write_left(tmp_path, writers, api):
         expected = before + (rows_of(LARGE) if is_in else 0)
         found = java_oracle.check(root, api=api)
         assert (found["ok"], found["messages"]) == (True, expected), (step, found)
-        if step == "before eight bytes":  # over what the job left behind the end
+        if step == "before eight bytes":  # over the bytes that the job left after the end
             java_oracle.put(root, _JAVA_PUTS, 1, api=api)
             expected += _JAVA_PUTS
         assert_sound(root, config, expected)
@@ -129,7 +129,7 @@ def test_eight_bytes_that_are_torn_are_no_record(tmp_path, api, before):
 
 
 def check_torn(directory: Path, api: str, before: int, subsets: list[int]) -> None:
-    """Let RocketMQ open a store for each subset of the eight bytes that got to the disk."""
+    """Let RocketMQ open a store for some subsets of the eight bytes that reached the disk."""
     for subset in subsets:
         root = directory / str(subset) / "store"
         root.mkdir(parents=True)
@@ -147,7 +147,7 @@ def check_torn(directory: Path, api: str, before: int, subsets: list[int]) -> No
         for i, byte in enumerate(bytes.fromhex(intent.first_bytes)):
             if subset >> i & 1:
                 write_bytes(path, at + i, bytes([byte]))
-        # Of a blank record's length most bytes are zero, and the others are there before.
+        # Most bytes of a blank record's length are zero, and the others are there before.
         is_whole = path.read_bytes()[at : at + 8] == bytes.fromhex(intent.first_bytes)
         expected = before + (intent.messages if is_whole else 0)
         assert len(support.messages(root)) == expected

@@ -92,7 +92,7 @@ class PlayedStore:
         assert len(units_of(self.root)) == 2 * EACH + 1
 
     def serve(self, wanted: int, **options: str) -> Broker:
-        """Start a broker that waits until the topic holds so many messages."""
+        """Start a broker that waits until the topic has so many messages."""
         self.turns += 1
         given = {"wait": "90", "expect": f"{TOPIC}={wanted}", **options}
         directory = self._directory / f"java-{self.turns}"
@@ -113,7 +113,7 @@ class PlayedStore:
                 )
 
     def deliver_rest(self) -> None:
-        """Deliver, two hours later, what the broker left waiting."""
+        """Deliver, two hours later, the messages that the broker left waiting."""
         with self.open() as store:
             service = TimerMessageStore(store)
             now = store.clock() + 2 * _HOUR_MS
@@ -148,7 +148,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> PlayedStore:
     java_cluster.build(RELEASE)
     store = PlayedStore(tmp_path_factory.mktemp("timers"))
     store.put()
-    # Twelve seconds are enough to send, for what is soon due to come, and for Java's save.
+    # Twelve seconds are enough to send, for messages due soon to come, and for Java to save.
     with store.serve(2 * EACH, keep="12") as broker:
         store.send_through_java(broker)
         store.served.append(broker.wait())
@@ -187,7 +187,7 @@ def test_each_message_is_there_once_in_the_end(played):
 
 
 def test_delivered_records_have_the_bytes_of_rocketmqs_property_map(played):
-    """Of either side: ``TIMER_ENQUEUE_MS`` and ``TIMER_DEQUEUE_MS`` are put last into the map."""
+    """Both sides put ``TIMER_ENQUEUE_MS`` and ``TIMER_DEQUEUE_MS`` last into the map."""
     waiting = {
         (string_to_properties(m.properties_raw)["UNIQ_KEY"]): m for m in played.messages(TIMER)
     }
@@ -218,7 +218,7 @@ def test_the_put_hook_writes_what_the_broker_writes(played):
 
 
 def test_units_and_slots_of_the_broker_are_as_ours(played):
-    """One chain of both sides' units for the far messages; deletes count twice against it."""
+    """Units of both sides form one chain for the far messages; deletes count twice against it."""
     waiting = {m.commit_log_offset: m for m in played.messages(TIMER)}
     assert {unit.topic_hash for unit in played.units_of_java} == {string_hash(TOPIC)}
     far_ms = (played.far_ms - 1) // 1_000 * 1_000
@@ -231,7 +231,7 @@ def test_units_and_slots_of_the_broker_are_as_ours(played):
     assert chain[0].prev_pos == -1
     assert len({unit.prev_pos for unit in chain}) == len(chain)
     assert played.pending_slot.time == far_ms // 1_000
-    assert played.pending_slot.first_pos == 52  # behind the first near one
+    assert played.pending_slot.first_pos == 52  # after the first near one
     assert TIMER_SLOT.size == 32
 
 
@@ -248,7 +248,7 @@ def test_a_consumer_gets_each_message_once(played):
 
 
 def test_a_killed_brokers_messages_come_all(tmp_path):
-    """Its wheel was flushed at some time before; its log is as the system has it."""
+    """Its wheel was flushed some time before; its log is as the system has it."""
     java_cluster.build(RELEASE)
     store = PlayedStore(tmp_path)
     store.put()
@@ -269,13 +269,13 @@ def test_a_killed_brokers_messages_come_all(tmp_path):
     far = wanted("enqueued/far", "queued/far", "java/far")
     assert found.keys() == near.keys() | far.keys()
     assert {found[name] for name in far} == {1}
-    assert {found[name] for name in near} <= {1, 2}  # what was delivered since its checkpoint
+    assert {found[name] for name in near} <= {1, 2}  # those delivered since its checkpoint
 
 
 def _deletes_are_enqueued(store: PlayedStore) -> bool:
-    """Return whether all has units, as the broker enqueues in order, and the deletes came last.
+    """Return whether all have units: the broker enqueues in order, and the deletes came last.
 
-    One that is enqueued when its time is over deletes nothing any more, in either store.
+    A delete that is enqueued after its time deletes nothing any more, in either store.
     """
     return sum(bool(unit.magic & TIMER_MAGIC_DELETE) for unit in units_of(store.root)) == 2
 
@@ -285,7 +285,7 @@ def _far_slot_is_flushed(store: PlayedStore) -> bool:
     return bool(slot_of(store.root, (store.far_ms - 1) // 1_000 * 1_000).count > EACH)
 
 
-# Table ``timers`` of a running broker of RocketMQ: what it says is what its clients get.
+# Table ``timers`` of a running broker of RocketMQ, against the messages its clients get.
 
 
 def states(root: Path) -> dict[str, str]:
@@ -337,7 +337,7 @@ def test_states_of_a_running_broker_and_after_its_restart(tmp_path: Path) -> Non
 
 
 def _follow(store: Path) -> None:
-    """Look at the table until all is over: nothing is delivered that is not in its topic."""
+    """Read the table until all messages are delivered: each delivered one must be in its topic."""
 
     def look() -> bool:
         found = states(store)

@@ -1,7 +1,7 @@
 """Transactions that one side opens and the other finishes: this project and a real broker.
 
-The store goes back and forth: ours opens, the broker checks and ends; the broker opens, ours checks
-and ends; at last consumers of the broker get each committed message once.
+The store goes back and forth. Ours opens, the broker checks and ends; the broker opens, ours
+checks and ends. At last consumers of the broker get each committed message once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SETTINGS = {
     "maxIndexNum": 500,
     "transactionTimeOut": 1000,
     "transactionCheckInterval": 1000,
-    "transactionCheckMax": 1000,  # the broker begins to count before a producer is there
+    "transactionCheckMax": 1000,  # the broker begins to count before a producer connects
     "transactionOpBatchInterval": 300,
 }
 _ANSWERS = {
@@ -59,7 +59,7 @@ class PingPong:
         self.served = []
 
     def open_ours(self):
-        """Leave transactions open; some that this side ended, one after a check of its own."""
+        """Leave transactions open; this side ends some, one of them after a check of its own."""
         with MessageStore(self.config) as store:
             for queue in range(_QUEUES):  # so that the topic has its queues
                 store.put_message(Message(_TOPIC, b"first", queue_id=queue))
@@ -68,7 +68,7 @@ class PingPong:
             places = [
                 service.prepare_message(_sent(number)).append_result for number in range(_OURS)
             ]
-            for number in (0, 1):  # 0 is to be committed, 1 rolled back
+            for number in (0, 1):  # 0 is committed, 1 rolled back
                 service.end_transaction(places[number], _ANSWERS[_answer(number)])
             store.wait_for_dispatch()
             service.shutdown()
@@ -86,7 +86,7 @@ class PingPong:
         return Broker(self.root, directory, self.release, self.settings, given)
 
     def end_theirs(self):
-        """Check what the broker left open, and end it."""
+        """Check and end the transactions that the broker left open."""
 
         def ask(half):
             self.asked.append(half)
@@ -102,12 +102,12 @@ class PingPong:
             service.shutdown()
 
     def opened(self):
-        """Return the queue offsets of open half messages, as the files say."""
+        """Return the queue offsets of open half messages, according to the files."""
         with StoreSnapshot(self.root, self.config) as snapshot:
             return find_open_halves(snapshot, 0, 0).open_queue_offset.tolist()
 
     def delivered(self):
-        """Return how often each message lies in its topic, and whether a commit brought it."""
+        """Return how often each message is in its topic, and whether a commit put it there."""
         with StoreSnapshot(self.root, self.config) as snapshot:
             report = check_store(snapshot)
             assert report.is_good, report.findings

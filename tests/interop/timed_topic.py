@@ -1,6 +1,6 @@
 """Timer messages of a broker: soon due, far ahead, going round, cancelled; and who received them.
 
-``python -m tests.interop.timed_topic OUT`` makes tests/golden/timers anew.
+``python -m tests.interop.timed_topic OUT`` makes a new tests/golden/timers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAR, CANCELLED_FAR, LAST = "far", "cancelled-far", "last"
 EACH = 4
 DELIVERED = [f"{kind}-{number}" for kind in (NEAR, ROUND) for number in range(EACH)]
 SETTINGS = {
-    "timerRollWindowSlot": 6,  # seconds: what is farther ahead goes round
+    "timerRollWindowSlot": 6,  # seconds: messages farther ahead go round
     "mappedFileSizeTimerLog": 16 + 52 * 20,
     "mappedFileSizeCommitLog": 65_536,
     "mappedFileSizeConsumeQueue": 2000,
@@ -36,14 +36,14 @@ _TIMEOUT_S = 60.0
 
 
 class Sender:
-    """Sends timer messages; their keys are their names."""
+    """Sends timer messages; their names are their keys."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self.unique: dict[str, str] = {}
 
     def send(self, name: str, deliver_ms: int) -> None:
-        """Send one message that is due at a time."""
+        """Send one message that is due at a given time."""
         properties = {"TIMER_DELIVER_MS": str(deliver_ms)}
         message = Message(TOPIC, name.encode(), keys=name, properties=properties)
         self.unique[name] = self._producer.send(message).message_id
@@ -58,7 +58,7 @@ class Sender:
 
 
 def send_all(sender: Sender) -> None:
-    """Send all but the last; those that are soon due are so in two to nine seconds."""
+    """Send all messages except the last one; the near ones are due in two to nine seconds."""
     now = int(time.time() * 1000)
     for number in range(EACH):
         sender.send(f"{NEAR}-{number}", now + 2500 + 500 * number)
@@ -72,21 +72,21 @@ def send_all(sender: Sender) -> None:
 
 
 def send_last(sender: Sender) -> None:
-    """Send what is not due before the broker ends, without going round."""
+    """Send a message that is due after the broker ends, without going round."""
     now = int(time.time() * 1000)
     for number in range(EACH):
         sender.send(f"{LAST}-{number}", now + 5500)
 
 
 def receive(client: ClientNode, count: int) -> list[dict[str, Any]]:
-    """Return what a new group receives, from the first message on."""
+    """Return the messages that a new group receives, from the first one on."""
     client.start_consumer("all", "all_of_it", {TOPIC: "*"}, from_where="FIRST")
     client.wait_received("all", count, _TIMEOUT_S)
     return client.close_consumer("all")
 
 
 def play(cluster: LiveCluster, directory: Path) -> list[dict[str, Any]]:
-    """Send and receive; what is left waits when this returns."""
+    """Send and receive; the other messages still wait on return."""
     with ClientNode(directory, "5.3.3", cluster.namesrv_addr) as client:
         client.create_topic(TOPIC, 1)
         with Producer("senders", cluster.namesrv_addr) as producer:

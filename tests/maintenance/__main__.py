@@ -13,7 +13,7 @@ from tests.maintenance.sequences import run_sequence
 
 
 def main() -> None:
-    """Print the steps of each sequence, and what broke."""
+    """Print the steps of each sequence, and failures."""
     logging.disable(logging.WARNING)
     arguments, kept = sys.argv[1:], None
     if "--keep" in arguments:

@@ -1,4 +1,4 @@
-"""Damage at a drawn place of a store, of every kind that the damage sweep knows."""
+"""Damage at a random place of a store, of every kind that the damage sweep knows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FIELDS = {
     **{"queue_offset": (20, 8), "commit_log_offset": (28, 8), "sys_flag": (36, 4)},
     **{"born_timestamp": (40, 8), "store_timestamp": (56, 8), "body_length": (84, 4)},
 }
-"""Of a record with IPv4 hosts: position and width."""
+"""Fields of a record with IPv4 hosts: position and width."""
 
 Damage = Callable[[random.Random, Path], str]
 
 
 def damage(chance: random.Random, root: Path) -> str:
-    """Damage a store in one place; return what was done."""
+    """Damage a store in one place; return a description."""
     for _ in range(50):
         name = chance.choices(list(_DAMAGES), [weight for weight, _ in _DAMAGES.values()])[0]
         text = _DAMAGES[name][1](chance, root)
@@ -37,7 +37,7 @@ def _files(root: Path, *patterns: str) -> list[Path]:
 
 
 def _segments(root: Path) -> list[Path]:
-    """Return the segments that hold something."""
+    """Return the segments that have data."""
     found = [path for path in _files(root, "commitlog/*") if path.name.isdecimal()]
     return [path for path in found if path.read_bytes().strip(b"\0")]
 
@@ -47,7 +47,7 @@ def _queue_files(root: Path) -> list[Path]:
 
 
 def _overwrite(path: Path, at: int, data: bytes) -> None:
-    """Change bytes within a file, never its length."""
+    """Change bytes within a file, but not its length."""
     content = bytearray(path.read_bytes())
     data = data[: max(len(content) - at, 0)]
     content[at : at + len(data)] = data
@@ -55,7 +55,7 @@ def _overwrite(path: Path, at: int, data: bytes) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.unlink()  # a new file: a map of the old one may be alive
+    path.unlink()  # a new file: a map of the old one may be in use
     path.write_bytes(content)
 
 
@@ -213,14 +213,14 @@ def _checkpoint(chance: random.Random, root: Path) -> str:
 
 
 def _abort(chance: random.Random, root: Path) -> str:
-    """A crash after a clean stop; the other way round where all was dispatched."""
+    """Turn a clean stop into a crash; or the reverse if all was dispatched."""
     path = root / "abort"
     if not path.exists():
         path.touch()
         return "made"
     ledger = read_ledger(root)
     if any(r.is_queued and not ledger.is_referred_to(r) for r in ledger.records.values()):
-        return ""  # it would say that these were cut
+        return ""  # it would report these as cut
     path.unlink()
     return "removed"
 

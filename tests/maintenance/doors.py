@@ -1,4 +1,4 @@
-"""The ways to the messages of a store, and whether they tell the same."""
+"""All ways to read the messages of a store ("doors"), and a check that they agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACE = ("commit_log_offset",)
 
 
 class Answer(NamedTuple):
-    """What a door gives: places in the log, or what it says instead."""
+    """The answer of a door: places in the log, or an error instead."""
 
     places: set[int]
     error: str = ""
@@ -28,7 +28,7 @@ Door = Callable[[Store], Answer]
 
 
 def scan(store: Store, **options: str) -> Answer:
-    """Return what a read in FAILFAST gives that looks at every byte of the log."""
+    """Return the answer of a FAILFAST read that checks every byte of the log."""
     told = {"mode": "FAILFAST", "checkCRC": "true", "config": str(store.config_file), **options}
     try:
         rows = read_rows(store.root, _PLACE, **told)
@@ -38,7 +38,7 @@ def scan(store: Store, **options: str) -> Answer:
 
 
 def command_line(store: Store) -> Answer:
-    """Return what ``messages`` lists."""
+    """Return the messages listed by command ``messages``."""
     answer = run_cli(
         *("messages", store.root, "--limit", 0, "--format", "json", "--option", "checkCRC=true"),
         *("--columns", "commit_log_offset", *store.flags),
@@ -61,7 +61,7 @@ def check(store: Store) -> tuple[int, str]:
 
 
 def get_message(store: Store, queues: set[tuple[str, int]]) -> Answer:
-    """Return what consumers get of all queues, from the least offset to the greatest."""
+    """Return the messages that consumers get from all queues, least to greatest offset."""
     places: set[int] = set()
     try:
         with StoreSnapshot(store.root, store.config()) as snapshot:
@@ -85,7 +85,7 @@ def _of_queue(snapshot: StoreSnapshot, topic: str, queue_id: int) -> set[int]:
 
 
 def by_key(store: Store, wanted: list[Record]) -> Answer:
-    """Return those of some records that are found by a word of their keys."""
+    """Return those of some records that a query finds by a word of their keys."""
     places: set[int] = set()
     try:
         with StoreSnapshot(store.root, store.config()) as snapshot:
@@ -98,11 +98,11 @@ def by_key(store: Store, wanted: list[Record]) -> Answer:
 
 
 def disagreement(store: Store, ledger: Ledger, scans: Mapping[str, Door]) -> str:
-    """Return where the doors of a store do not tell the same, and none says so; else nothing.
+    """Return a contradiction between doors that none of them reports; empty if there is none.
 
-    What reads the whole log gives every readable message or an error, whatever ``check`` says;
-    ``scans`` are more doors of that kind. What goes by queues and index may lack some where
-    ``check`` says that there is something to mend.
+    Doors that read the whole log give every readable message or an error, whatever ``check`` says;
+    ``scans`` are more doors of that kind. Doors that use queues and index may lack some messages if
+    ``check`` reports something to repair.
     """
     records = ledger.records.values()
     everything = {record.start for record in records}
@@ -141,13 +141,13 @@ def disagreement(store: Store, ledger: Ledger, scans: Mapping[str, Door]) -> str
 def _says_body(found: Answer) -> bool:
     """Return whether a door says that a body cannot be inflated.
 
-    A flag that no CRC covers says that it is compressed: only whoever asks for it sees that.
+    No CRC covers the flag that says a body is compressed: only readers of the body notice.
     """
     return "CorruptBodyError" in found.error
 
 
 def _not_dispatched(ledger: Ledger) -> set[int]:
-    """Return the records after a crash that no queue has yet: the last ones of theirs."""
+    """Return the records after a crash that no queue has yet: the last ones of each queue."""
     if not ledger.is_crashed:
         return set()
     found: set[int] = set()
@@ -164,7 +164,7 @@ def _not_dispatched(ledger: Ledger) -> set[int]:
 def _earlier_lives(ledger: Ledger) -> set[int]:
     """Return the records that look as if their topic had been deleted after them.
 
-    All its queues went then: no queue refers to a record of the topic from before.
+    Then all its queues were deleted: no queue refers to an earlier record of the topic.
     """
     begins: dict[str, int] = {}
     for record in ledger.records.values():

@@ -1,4 +1,4 @@
-"""Maintenance that takes a JVM or a network: one sequence in fifty has some of it."""
+"""Maintenance that requires a JVM or a network: one sequence in fifty has some of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAIT_S = 20.0
 
 
 def _serve(store: Store) -> Outcome:
-    """Put the store on the network, send some messages to it, and stop."""
+    """Serve the store on the network, send some messages to it, and stop."""
     settings = {key: value for key, value in store.properties.items() if key != "brokerName"}
     settings["autoCreateTopicEnable"] = "true"
     made = [store.message(of_batches=False) for _ in range(store.chance.randint(1, 6))]
@@ -97,7 +97,7 @@ def _spark_copy(store: Store) -> Outcome:
 
 
 def spark_scan(store: Store) -> Answer:
-    """Return what Spark reads in FAILFAST."""
+    """Return the messages that Spark reads in FAILFAST."""
     options = {"mode": "FAILFAST", "checkCRC": "true", "access": "commitlog"}
     reader = spark_session.session().read.format("rocketmq-store").options(**options)
     try:

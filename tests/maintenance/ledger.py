@@ -1,4 +1,4 @@
-"""What the raw bytes of a store hold, found without any code of the product."""
+"""The content of a store, read from its raw bytes without any code of the product."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIMPLE_UNIT, _BATCH_UNIT = 20, 46
 
 
 class Record(NamedTuple):
-    """A message of the log whose frame is whole, whose place is its own and whose body is sound."""
+    """A message of the log with a whole frame, its own offset right, and a sound body."""
 
     start: int
     size: int
@@ -29,12 +29,12 @@ class Record(NamedTuple):
 
     @property
     def is_queued(self) -> bool:
-        """Neither a half message nor a rollback: a queue has it."""
+        """It is neither a half message nor a rollback: a queue has it."""
         return not self.sys_flag & _NOT_QUEUED
 
     @property
     def messages(self) -> list[bytes]:
-        """The bodies of its messages: several where it is an inner batch."""
+        """The bodies of its messages: several if it is an inner batch."""
         if not self.sys_flag & _INNER_BATCH:
             return [self.body]
         found, at = [], 0
@@ -46,15 +46,15 @@ class Record(NamedTuple):
 
     @property
     def key(self) -> str | None:
-        """A word by which the index finds it, and that can be asked for: damage may be no text."""
+        """A word by which the index finds it, usable in a query: damaged bytes may be no text."""
         words = self.properties.get("KEYS", "").split(" ")
         return words[0] if words[0].isalnum() else None
 
 
 class Ledger(NamedTuple):
-    """The readable records of a store by place and body, and what its queues refer to.
+    """The readable records of a store by place and body, and the records its queues refer to.
 
-    ``begin`` is where the first segment begins that is there.
+    ``begin`` is the offset of the first segment that exists.
     """
 
     records: dict[tuple[int, bytes], Record]
@@ -64,7 +64,7 @@ class Ledger(NamedTuple):
     begin: int
 
     def is_referred_to(self, record: Record) -> bool:
-        """Return whether any unit of its queue, at whatever offset, is of the record."""
+        """Return whether any unit of the record's queue, at any queue offset, refers to it."""
         place = (record.topic, str(record.queue_id))
         return (record.start, record.size) in self.units.get(place, set())
 
@@ -74,7 +74,7 @@ class Ledger(NamedTuple):
 
 
 def read_ledger(root: Path) -> Ledger:
-    """Return what the files below a store root hold now."""
+    """Return the current content of the files below a store root."""
     records = {(r.start, r.body): r for path in _segments(root) for r in _records(path)}
     checkpoint = root / "checkpoint"
     times = checkpoint.read_bytes()[:8] if checkpoint.is_file() else b""
@@ -84,7 +84,7 @@ def read_ledger(root: Path) -> Ledger:
 
 
 def records_in(data: bytes, base: int) -> Iterator[Record]:
-    """Yield the sound records in bytes of a log that begin at an offset; no two overlap."""
+    """Yield the sound records in bytes of a log from an offset on; no two overlap."""
     end = 0
     for start in _candidates(data):
         if start < end:
@@ -106,7 +106,7 @@ def _candidates(data: bytes) -> list[int]:
 
 
 def _record_at(data: bytes, start: int, base: int) -> Record | None:
-    """Return the record there; None where anything of its frame or its body's CRC is wrong."""
+    """Return the record there; None if its frame or its body's CRC is wrong."""
     size, magic, crc, queue_id, _, queue_offset, place, sys_flag = struct.unpack_from(
         ">iIIiiqqi", data.ljust(start + 40, b"\0"), start
     )
@@ -162,7 +162,7 @@ def _units(root: Path) -> dict[tuple[str, str], set[tuple[int, int]]]:
 
 
 def kept_records(root: Path) -> set[tuple[int, bytes]]:
-    """Return place and body of the records in the copies of what was cut."""
+    """Return place and body of the records in the copies of bytes that were cut."""
     copies = [path for path in root.glob("_cut/*/*") if _is_segment(path)]
     return {
         (record.start, record.body)

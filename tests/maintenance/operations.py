@@ -1,7 +1,7 @@
-"""Maintenance of a store, each as its users do it, in this process.
+"""Maintenance of a store in this process, each operation as users run it.
 
-An operation takes a `Store` and returns how it ended. It may go on with another store that it has
-made (``store.root``).
+An operation takes a `Store` and returns how it ended. If it makes another store, it may continue
+with that one (``store.root``).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ OWN_ERRORS = (SourceError, StoreError, SinkCommitError)
 class Outcome(NamedTuple):
     """How an operation ended.
 
-    ``cut`` is how many readable records it says that it cut, ``left_out`` how many it says that
-    its new store lacks. ``put`` are the bodies that it acknowledged; ``elsewhere``: they are in
-    another store than the one that is gone on with.
+    ``cut`` is how many readable records it reports as cut, ``left_out`` how many it reports as
+    missing in its new store. ``put`` are the bodies that it acknowledged; ``elsewhere``: they are
+    in a store other than the one that the sequence continues with.
     """
 
     code: int
@@ -48,8 +48,8 @@ class Outcome(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """``may_cut``, ``may_leave_out``: its flag says so, of records of the log, of units of queues;
-    ``opens``: a crash's tail is cut, with a copy and no flag.
+    """``may_cut``: its flag allows cutting records of the log; ``may_leave_out``: leaving out units
+    of queues. ``opens``: it cuts a crash's tail, with a copy and without a flag.
     """
 
     run: Callable[[Store], Outcome]
@@ -83,7 +83,7 @@ def _rebuild(what: str, *flags: str) -> Callable[[Store], Outcome]:
 
 
 def _salvage(store: Store) -> Outcome:
-    """Go on with the new store, mostly."""
+    """Continue with the new store, mostly."""
     target = store.another_root()
     outcome, row = _command(store, "salvage", store.root, target)
     if target.exists() and store.chance.random() < 0.8:
@@ -117,7 +117,7 @@ def _opened(store: Store, *, dies: bool) -> Outcome:
 
 
 def _write(store: Store) -> Outcome:
-    """As the tasks and the driver of ``df.write``."""
+    """Write as the tasks and the driver of ``df.write`` do."""
     made = [store.message(of_batches=False) for _ in range(store.chance.randint(1, 12))]
     batch = pa.record_batch(
         {
@@ -132,7 +132,7 @@ def _write(store: Store) -> Outcome:
 
 
 def _import(store: Store) -> Outcome:
-    """As the job of ``import``, of messages that another store exported."""
+    """Run the job of ``import`` on messages exported from another store."""
     made = [store.message(of_batches=False) for _ in range(store.chance.randint(1, 12))]
     times = [1_700_000_000_000_000] * len(made)
     columns = {
@@ -155,7 +155,7 @@ def _raw(properties: dict[str, str]) -> bytes:
 
 
 def _copy(store: Store) -> Outcome:
-    """Append all of the store to a new one, and go on with that, mostly."""
+    """Append all of the store to a new one, and mostly continue with that."""
     target = store.another_root()
     options = {"mode": "FAILFAST", "checkCRC": "true", "config": str(store.config_file)}
     rows = read_batches(store.root, tuple(COPIED_COLUMNS), **options)
@@ -210,4 +210,4 @@ OPERATIONS: dict[str, Operation] = {
     "put and die": Operation(_put_and_die, opens=True),
     "clean-staging": Operation(_clean_staging),
 }
-"""By name; `large_operations` has those that take a network or a JVM."""
+"""Operations by name; `large_operations` has those that require a network or a JVM."""

@@ -1,4 +1,4 @@
-"""Sequences of damage and maintenance, drawn from a seed, and what must hold after each step."""
+"""Sequences of damage and maintenance, drawn from a seed, and checks after each step."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _AMONG = 0.4
 
 
 class BrokenError(AssertionError):
-    """Something that must hold does not."""
+    """A condition that must hold does not."""
 
 
 @dataclass
 class Run:
-    """What was done in a sequence, step by step, and what broke."""
+    """The steps of a sequence, and its failure."""
 
     seed: int
     steps: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def text(self) -> str:
-        """What happened, and how to see it again."""
+        """What happened, and the command that repeats it."""
         lines = [f"python -m tests.maintenance {self.seed}: {self.failure or 'held'}", *self.steps]
         return "\n  ".join(lines)
 
@@ -72,7 +72,7 @@ def is_large(seed: int) -> bool:
 
 
 def run_sequence(seed: int, *, place: Path | None = None) -> Run:
-    """Run a sequence in a directory that is removed, or in one that is not there and stays."""
+    """Run a sequence in a directory that is removed, or in a new one that stays."""
     run = Run(seed)
     with _quick(), ExitStack() as stack:
         if place is None:

@@ -42,7 +42,7 @@ def test_every_triple_is_dealt_once():
 
 
 def _erase(store):
-    """Lose the last message of the log without a word."""
+    """Lose the last message of the log silently."""
     ledger = read_ledger(store.root)
     last = max(ledger.records.values())
     for path in store.root.glob("commitlog/*"):

@@ -1,7 +1,7 @@
 """Damage of every kind to the files of a store, drawn from a generator of random numbers.
 
-Each mutation takes the generator and the store root, does something to it if it can, and returns
-what it did in a few words; an empty text where it found nothing to do it to.
+Each mutation takes the generator and the store root, and damages the store if it can. It returns a
+short description of the damage, or an empty text if there was nothing to damage.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WEIGHTS = [weight for weight, _ in MUTATIONS.values()]
 
 
 def mutate(chance: random.Random, root: Path, count: int) -> list[str]:
-    """Do some mutations; return what was done."""
+    """Make some mutations; return their descriptions."""
     done: list[str] = []
     for _ in range(20 * count):
         name = chance.choices(_NAMES, _WEIGHTS)[0]

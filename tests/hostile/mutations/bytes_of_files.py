@@ -1,4 +1,4 @@
-"""Damage to the bytes and the length of a file, whatever it holds."""
+"""Damage to the bytes and the length of a file, whatever its content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def random_bytes(chance: random.Random, root: Path) -> str:
 
 
 def shift(chance: random.Random, root: Path) -> str:
-    """Insert or drop some bytes; the length stays."""
+    """Insert or drop some bytes; the length stays the same."""
     path = any_file(chance, root, 64)
     if path is None or path.stat().st_size > 4 << 20:
         return ""
@@ -70,7 +70,7 @@ def length(chance: random.Random, root: Path) -> str:
 
 
 def torn_tail(chance: random.Random, root: Path) -> str:
-    """Zeros from a position of the log on, as after a loss of power."""
+    """Write zeros from a position of the log on, as after a power loss."""
     path = file_of(chance, root, "commitlog")
     if path is None:
         return ""

@@ -1,4 +1,4 @@
-"""Damage to names and kinds of files: gone, moved, doubled, replaced."""
+"""Damage to names and kinds of files: deleted, moved, duplicated, replaced."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def rename(chance: random.Random, root: Path) -> str:
 
 
 def odd_directory(chance: random.Random, root: Path) -> str:
-    """A topic, queue or file that nobody made."""
+    """Add a topic, queue or file that does not belong there."""
     place = chance.choice(["", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index"])
     place = chance.choice([place, "commitlog", "config", "_staging", "consumequeue/TopicA"])
     parent = root / place
@@ -138,7 +138,7 @@ def replace(chance: random.Random, root: Path) -> str:
 
 def _socket(path: Path) -> None:
     kept = os.getcwd()
-    os.chdir(path.parent)  # a socket's path has 107 bytes at most
+    os.chdir(path.parent)  # the path of a socket has 107 bytes at most
     try:
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(path.name[:100])

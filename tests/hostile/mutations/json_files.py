@@ -1,4 +1,4 @@
-"""Damage to the broker's and our own JSON files."""
+"""Damage to JSON files, the broker's and this project's own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def json_file(chance: random.Random, root: Path) -> str:
 
 
 def _odd_value(chance: random.Random, path: Path) -> str:
-    """Put an odd value, or drop one, somewhere in a JSON file."""
+    """Put an odd value into a JSON file, or drop a value."""
     try:
         values = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -73,7 +73,7 @@ def _places(values: object) -> list[tuple[object, object]]:
 
 
 def staging(chance: random.Random, root: Path) -> str:
-    """What is left of a job: a journal with odd values, parts, foreign files."""
+    """Leave the remains of a job: a journal with odd values, parts, foreign files."""
     place = root / "_staging"
     if place.is_symlink() or (os.path.lexists(place) and not place.is_dir()):
         return ""
@@ -101,7 +101,7 @@ def staging(chance: random.Random, root: Path) -> str:
 
 
 def _journal(chance: random.Random, root: Path) -> dict[str, object]:
-    """Return a journal of a job that was to be appended at the end of the log, or within it."""
+    """Return a journal of a job whose place is the end of the log, or within the log."""
     segments = [path for path in files_below(root, "commitlog") if path.name.isdecimal()]
     end = 0
     if segments:

@@ -1,4 +1,4 @@
-"""Where a mutation may be done: files, entries and positions of a store."""
+"""Where a mutation may be made: files, entries and positions of a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def files_below(root: Path, part: str = "") -> list[Path]:
-    """Return the regular files below the root, or below a directory there."""
+    """Return the regular files below the root, or below one of its directories."""
     top = root / part
     found = []
     for place, directories, names in os.walk(top):
@@ -19,7 +19,7 @@ def files_below(root: Path, part: str = "") -> list[Path]:
 
 
 def any_file(chance: random.Random, root: Path, least: int = 0) -> Path | None:
-    """Return a file: each directory of the root is as likely as the others."""
+    """Return a random file; each directory of the root is equally likely."""
     kinds: dict[str, list[Path]] = {}
     for path in files_below(root):
         if path.stat().st_size >= least:
@@ -37,7 +37,7 @@ def any_entry(chance: random.Random, root: Path) -> Path | None:
 
 
 def any_position(chance: random.Random, path: Path) -> int:
-    """Return a position, more likely at the beginning or where data is than in a hole."""
+    """Return a position, more likely at the beginning or in data than in a hole."""
     size = path.stat().st_size
     if size <= 0:
         return 0
@@ -50,7 +50,7 @@ def any_position(chance: random.Random, path: Path) -> int:
 
 
 def data_end(path: Path, size: int) -> int:
-    """Return where the trailing zeros begin, roughly, at least 1."""
+    """Return roughly where the trailing zeros begin, at least 1."""
     with path.open("rb") as file:
         at = size
         while at > 0:
@@ -94,7 +94,7 @@ def remove(path: Path) -> None:
 
 
 def outside_of(root: Path) -> Path:
-    """Return a directory beside the store, to which nothing may be written."""
+    """Return a directory outside the store, to which nothing may be written."""
     place = root.parent / "outside"
     if not place.is_dir():
         (place / "old").mkdir(parents=True)

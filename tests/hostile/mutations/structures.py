@@ -87,7 +87,7 @@ def record_field(chance: random.Random, root: Path) -> str:
 
 
 def old_records(chance: random.Random, root: Path) -> str:
-    """Older records of the log after its end, as a cut without erasing leaves them."""
+    """Put older records of the log after its end, as a cut without erasing leaves them."""
     paths = [path for path in files_below(root, "commitlog") if _record_starts(path)]
     if not paths:
         return ""
