@@ -1,4 +1,4 @@
-"""What the pages have from the code, tables and a picture: ``python -m tests.readme_tables``."""
+"""The generated parts of pages, tables and a picture: ``python -m tests.readme_tables``."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def _options(table: Iterable[OptionInfo]) -> str:
 
 
 def live_options_section() -> str:
-    """Return every option of reads of a cluster."""
+    """Return every option for reads of a cluster."""
     return _options(LIVE_OPTION_TABLE).replace("](#sql92)", "](reading.md#sql92)")
 
 
 def live_sink_options_section() -> str:
-    """Return every option of writes to a cluster."""
+    """Return every option for writes to a cluster."""
     return _options(LIVE_SINK_OPTION_TABLE)
 
 
 def settings_section(kind: type[Any]) -> str:
-    """Return every setting of a dataclass, with what its docstring says."""
+    """Return every setting of a dataclass, with its description from the docstring."""
     defaults = {field.name: field.default for field in fields(kind)}
     lines = ["", "| setting | default | meaning |", "|---|---|---|"]
     for names, meaning in _parameters(inspect.getdoc(kind) or "").items():
@@ -94,7 +94,7 @@ def settings_section(kind: type[Any]) -> str:
 
 
 def _parameters(doc: str) -> dict[tuple[str, ...], str]:
-    """Return what a numpydoc docstring says of parameters, in one line, in its order."""
+    """Return the descriptions of parameters in a numpydoc docstring, each as one line, in order."""
     text = doc.partition("Parameters\n----------\n")[2]
     text = re.split(r"\n\n\w+\n-+\n", text)[0]
     found = {}
@@ -132,11 +132,11 @@ SECTIONS = {
     "pull options": (DOCS / "client.md", partial(settings_section, PullConsumerOptions)),
     "exit codes": (DOCS / "command-line.md", exit_codes_section),
 }
-"""Name of a generated part -> its page, and what makes it."""
+"""Name of a generated part -> its page, and the function that makes it."""
 
 
 def with_tables(page: Path) -> str:
-    """Return the text of a page with its generated parts made anew."""
+    """Return the text of a page with its generated parts rebuilt."""
     text = page.read_text("utf-8")
     for name, (where, section) in SECTIONS.items():
         pattern = rf"<!-- {name} -->\n.*?<!-- end of {name} -->"

@@ -1,7 +1,7 @@
-"""A child process that runs one function after the other, each with a limit of time.
+"""A child process that runs one function after the other, each with a time limit.
 
-Starting Python for each would take most of the time of a test that does a thousand things, and
-what hangs or takes all memory must not be the process of the tests.
+Starting Python for each function would take most of the time of a test that makes a thousand calls.
+And a function that hangs or takes all memory must not run in the process of the tests.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class ReusedProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     def call(self, function: Any, *arguments: Any, seconds: float = 60) -> Any:
-        """Return what a function of a module says, both as JSON has it.
+        """Return the result of a module's function; arguments and result pass as JSON.
 
-        AssertionError where it raises, takes longer than ``seconds``, or ends the process.
+        AssertionError if it raises, takes longer than ``seconds``, or ends the process.
         """
         child = self._child = self._child or _started()
         assert child.stdin is not None
@@ -69,7 +69,7 @@ class ReusedProcess:
 
 
 def has_data(fd: int, seconds: float) -> bool:
-    """Wait for bytes or the end of a pipe; unlike `select`, also of descriptors above 1,023."""
+    """Wait for bytes or the end of a pipe; unlike `select`, also for descriptors above 1,023."""
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
         return bool(selector.select(seconds))
@@ -87,7 +87,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 def _main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what functions print is no answer
+    os.dup2(2, 1)  # the output of functions is no answer
     for line in sys.stdin:
         module, name, arguments = json.loads(line)
         try:

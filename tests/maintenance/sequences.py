@@ -84,7 +84,7 @@ def run_sequence(seed: int, *, place: Path | None = None) -> Run:
 
 @contextmanager
 def _quick() -> Iterator[None]:
-    """Force nothing to the disk, and build the command line once."""
+    """Force nothing to the disk, and build the command line only once."""
     get_command = functools.cache(typer.main.get_command)
     with (
         mock.patch.object(os, "fsync", return_value=None),
@@ -120,7 +120,7 @@ def _damage(store: Store, run: Run) -> None:
 
 
 def _judge_sight(store: Store, before: Ledger, after: Ledger) -> None:
-    """What damage took is seen, unless it looks as if it had expired, or as after a crash."""
+    """`check` must report lost messages, unless they look expired, or cut by a crash."""
     lost = before.records.keys() - after.records.keys()
     if after.is_crashed or all(start < after.begin for start, _ in lost):
         return
@@ -152,7 +152,7 @@ def _operate(store: Store, name: str, run: Run) -> None:
 def _judge_loss(
     before: Ledger, after: Ledger, operation: Operation, outcome: Outcome, root: Path
 ) -> None:
-    """What a store had it has, unless a flag says that it may be cut, or a crash left it."""
+    """A store must keep its messages, unless a flag allows a cut, or they are a crash's tail."""
     lost = before.records.keys() - after.records.keys()
     if lost:
         told = f"{len(lost)} readable records are gone, from {min(lost)[0]} on"
@@ -160,7 +160,7 @@ def _judge_loss(
             raise BrokenError(f"{told}, and no copy is kept")
         if not operation.may_cut and not (operation.opens and _is_tail(before, after, lost)):
             raise BrokenError(f"{told}, and no flag says so: {outcome.said}")
-        if operation.may_cut and outcome.cut < len(lost):  # it counts those of bad bodies, too
+        if operation.may_cut and outcome.cut < len(lost):  # it counts records with bad bodies, too
             raise BrokenError(f"{told}, and {outcome.cut} are said to be")
     elif not operation.may_leave_out and outcome.code == 0:
         less = before.delivered() - after.delivered()
@@ -171,7 +171,7 @@ def _judge_loss(
 
 
 def _is_tail(before: Ledger, after: Ledger, lost: set[tuple[int, bytes]]) -> bool:
-    """Return whether records were neither flushed nor dispatched before a crash, and the last."""
+    """Return whether records were neither flushed nor dispatched before a crash, and came last."""
     if not before.is_crashed:
         return False
     records = [before.records[key] for key in lost]
@@ -183,7 +183,7 @@ def _is_tail(before: Ledger, after: Ledger, lost: set[tuple[int, bytes]]) -> boo
 
 
 def _judge_new_store(old: Ledger, new: Ledger, outcome: Outcome) -> None:
-    """A salvaged store or a copy has all of the old one's messages but those it names."""
+    """A salvaged store or a copy must have all of the old one's messages except those it names."""
     bodies = {body for record in new.records.values() for body in record.messages}
     records = sorted(record for record in old.records.values() if record.is_queued)
     lacking = [record for record in records if not bodies.issuperset(record.messages)]

@@ -1,4 +1,4 @@
-"""Small stores of several segments, drawn from a generator: what maintenance begins with."""
+"""Small stores of several segments, drawn from a generator, for maintenance to begin with."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BATCH_TOPIC = "Batches"
 
 @dataclass
 class Store:
-    """A store below a directory of its own, and what the commands are told of it.
+    """A store below a directory of its own, and the options of commands on it.
 
-    ``root`` changes where maintenance makes another store that is gone on with.
+    ``root`` changes if maintenance makes another store and continues with that.
     """
 
     place: Path
@@ -45,7 +45,7 @@ class Store:
 
     @property
     def flags(self) -> list[str]:
-        """Arguments that name the broker's configuration."""
+        """Arguments that name the broker configuration."""
         return ["--config", str(self.config_file)]
 
     def config(self, root: Path | None = None, **settings: str) -> MessageStoreConfig:
@@ -54,11 +54,11 @@ class Store:
         return MessageStoreConfig.from_properties({**self.properties, **where, **settings})
 
     def another_root(self) -> Path:
-        """Return a path beside the store where nothing is."""
+        """Return an unused path beside the store."""
         return self.place / f"store-{next(self.bodies)}"
 
     def message(self, *, of_batches: bool = True) -> Message:
-        """Return a message whose body no other has; ``of_batches``: or one for a batch queue."""
+        """Return a message with a body of its own; ``of_batches``: or one for a batch queue."""
         number, chance = next(self.bodies), self.chance
         topic = chance.choice(["TopicA", "TopicA", "TopicB"])
         queue_id = chance.randrange(self.queues)
@@ -89,7 +89,7 @@ def _inner_item(body: bytes) -> bytes:
 
 
 def draw_store(chance: random.Random, place: Path) -> Store:
-    """Make a store that was stopped cleanly, or one that its process left as it died."""
+    """Make a store that was stopped cleanly, or one that a killed process left."""
     has_batches = chance.random() < 0.3
     properties = {
         "mappedFileSizeCommitLog": str(chance.choice(_SEGMENT_BYTES)),
@@ -142,7 +142,7 @@ def _fill(store: Store, count: int) -> None:
 
 
 def leave_as_killed(store: Store) -> None:
-    """Go on with a copy of the files of a store that is open, as if its process had died now."""
+    """Continue with a copy of an open store's files, as if its process had died now."""
     copy = store.another_root()
     shutil.copytree(store.root, copy)
     (copy / "abort").touch()
@@ -150,7 +150,7 @@ def leave_as_killed(store: Store) -> None:
 
 
 def put_messages(store: Store, opened: MessageStore, count: int) -> list[bytes]:
-    """Put messages one by one, or several of a queue at once; return bodies of them."""
+    """Put messages one by one, or several of a queue in one call; return their bodies."""
     put: list[bytes] = []
     for _ in range(count):
         message = store.message()

@@ -1,8 +1,8 @@
-"""Name servers and brokers that answer what a test tells them to; no Java.
+"""Name servers and brokers with scripted answers, without Java.
 
-A server listens on a port of its own, in an event loop in a thread of its own. Its answers are
-functions by request code: they take the request and return the answer, or None for none; they may
-be coroutine functions. What was asked is kept, in order.
+Each server listens on a port of its own, in an event loop in its own thread. Its answers are
+functions by request code: they take the request and return the answer, or None for no answer; they
+may be coroutine functions. All requests are recorded, in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = DE
 
 
 class ScriptedServer:
-    """One server; a context manager, or ``start`` and ``stop``. ``start`` after ``stop`` takes
+    """One server; a context manager, or ``start`` and ``stop``. ``start`` after ``stop`` uses
     the same port.
     """
 
@@ -107,11 +107,11 @@ class ScriptedServer:
         self._loop_thread.submit(self._write_all(command)).result(DEADLINE_S)
 
     def ask_client(self, command: RemotingCommand) -> RemotingCommand:
-        """Send a request to the one connection there is and return its answer."""
+        """Send a request to the only connection and return its answer."""
         return self._loop_thread.submit(self._ask(command)).result(DEADLINE_S)
 
     def drop_connections(self) -> None:
-        """Close what is connected; new connections are taken."""
+        """Close all connections; new connections are accepted."""
         self._loop_thread.submit(self._drop()).result(DEADLINE_S)
 
     async def _listen(self) -> None:
@@ -179,7 +179,7 @@ def _not_supported(request: RemotingCommand) -> RemotingCommand:
 
 @dataclass
 class ScriptedTopic:
-    """Queues of each broker name; a topic is known to the name server from then on."""
+    """A topic known to the name server, with its number of queues on each broker."""
 
     queues: dict[str, int]
     perm: int = 6
@@ -190,8 +190,8 @@ class ScriptedTopic:
 class ScriptedCluster:
     """One name server, and brokers by name; a context manager.
 
-    Brokers answer heartbeats and leaving clients; a test adds what else it needs to
-    ``cluster.broker("broker-a").answers``. Slaves are brokers too: ``broker(name, broker_id=1)``.
+    Brokers answer heartbeats, and unregistering clients; a test adds the other answers it needs
+    to ``cluster.broker("broker-a").answers``. For slaves use ``broker(name, broker_id=1)``.
     """
 
     topics: dict[str, ScriptedTopic] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class ScriptedCluster:
         )
         self._brokers: dict[tuple[str, int], ScriptedServer] = {}
         self.registered: set[tuple[str, int]] = set()
-        """The brokers, by name and id, that the name server knows."""
+        """The brokers known to the name server, by name and id."""
 
     def __enter__(self) -> ScriptedCluster:
         self.name_server.start()
@@ -224,7 +224,7 @@ class ScriptedCluster:
         return self.name_server.address
 
     def broker(self, name: str = "broker-a", broker_id: int = 0) -> ScriptedServer:
-        """Return a broker; it is started and registered when it is first asked for."""
+        """Return a broker; the first call starts and registers it."""
         key = (name, broker_id)
         if key not in self._brokers:
             answers: dict[int, Answer] = {

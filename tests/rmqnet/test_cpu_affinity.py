@@ -1,4 +1,4 @@
-"""A process that keeps to one core."""
+"""Keeping a process on one core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store on the network: who may listen where, and what accounts and certificates keep out."""
+"""A store on the network: who may listen where, and access control by accounts and certificates."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def read(config, queue):
 
 
 def ask(address, who, code, **fields):
-    """Ask a broker or name server what no client asks that way."""
+    """Send a broker or name server a request that no client sends in that way."""
     command = RemotingCommand(int(code), fields)
     sign(command, account(who))
     with RawClient(int(address.rpartition(":")[2])) as raw:
@@ -307,7 +307,7 @@ def test_what_does_not_start_whole_leaves_no_threads(tmp_path):
 
 
 def in_threads(work, count=6):
-    """Do the same in several threads at once; return what each returned."""
+    """Do the same in several threads in parallel; return the result of each."""
     barrier = threading.Barrier(count)
 
     def begin(number):
@@ -431,7 +431,7 @@ def test_settings_without_effect_are_named_in_one_line(tmp_path, caplog):
     )
 
 
-# The page that describes ``serve`` names each request code that nobody answers.
+# The page about ``serve`` names each request code that the broker does not answer.
 
 
 def _codes(text):
@@ -453,7 +453,7 @@ def test_each_code_that_is_not_there_is_named(tmp_path):
     assert (said | to_clients) & {int(code) for code in RequestCode} == missing
 
 
-# What a process loads that is a broker and a name server: that is most of its start.
+# The modules that a broker with name server loads, which take most of its start.
 
 
 def test_a_broker_without_much_to_do_does_not_load_arrow(tmp_path):

@@ -1,4 +1,4 @@
-"""How a broker stops: soon, whatever others do, and with all that it has acknowledged."""
+"""A broker stops soon, whatever others do, and with everything it has acknowledged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def soon():
-    """What is in here takes no longer than a stop may."""
+    """Check that the block takes no longer than a stop may."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < STOP_SECONDS
@@ -52,7 +52,7 @@ def soon():
 
 @contextmanager
 def full_server():
-    """A port that drops all packets of clients: its queue of connections is full."""
+    """A port that drops all packets of clients, because its queue of connections is full."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -63,7 +63,7 @@ def full_server():
                 waiting.append(probe)
                 probe.settimeout(0.2)
                 probe.connect(listening.getsockname())
-        except OSError:  # in time: it is full
+        except OSError:  # as expected: it is full
             yield f"127.0.0.1:{listening.getsockname()[1]}"
         finally:
             for probe in waiting:
@@ -72,7 +72,7 @@ def full_server():
 
 @pytest.fixture
 def name_server():
-    """One that answers until its answers are taken away."""
+    """A name server that answers until its answers are taken away."""
     answers = dict.fromkeys((RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER), success)
     with ScriptedServer(answers) as server:
         yield server
@@ -83,13 +83,13 @@ def fall_silent(name_server):
 
 
 def test_a_name_server_that_is_silent_delays_no_stop(tmp_path, name_server):
-    """Neither the farewell nor what waits to register is waited for."""
+    """The stop waits neither for the unregistration nor for a pending registration."""
     broker = serve(tmp_path, namesrv_addr=name_server.address, settings=SIZES).start()
     registered = len(name_server.asked(RequestCode.REGISTER_BROKER))
     fall_silent(name_server)
     registration = broker.controller.registration
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(registration.run_once)  # as the thread that has made a topic
+        waiting = pool.submit(registration.run_once)  # as the thread that created a topic does
         name_server.wait_for(RequestCode.REGISTER_BROKER, registered + 1)
         with soon():
             broker.shutdown()
@@ -163,10 +163,10 @@ class Committing:
 
 
 class Acknowledged:
-    """What a broker has acknowledged, and clients that ask for more until it does not answer."""
+    """The requests that a broker acknowledged, and clients that send more until it stops."""
 
     def __init__(self, cluster, stack):
-        self.messages = {}  # body: the queue and the offset there; None for half messages
+        self.messages = {}  # body: its queue and offset; None for half messages
         self.offsets, self.topics, self.groups = {}, set(), set()
         self.counts, self.ends, self.last_commit = {}, {}, -1
         self._numbers = itertools.count()
@@ -186,7 +186,7 @@ class Acknowledged:
         self._broker_name = cluster.controller.config.broker_name
 
     def ask_until_it_stops(self, kind):
-        """Do the same again and again; the last time, nothing is acknowledged."""
+        """Repeat one kind of request; the last one, at the stop, is not acknowledged."""
         act = getattr(self, kind)
         try:
             while True:
@@ -214,7 +214,7 @@ class Acknowledged:
         self._note([message.body], self._producer.send(message))
 
     def send_many(self):
-        """Keep some under way all the time."""
+        """Keep some messages in progress all the time."""
         messages = [self._message() for _ in range(20)]
         sent = [self._producer.send_async(message) for message in messages]
         failures = []

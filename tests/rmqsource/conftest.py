@@ -10,7 +10,7 @@ from tests.rmqsource.cli.command_line import Answer, Run
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return ``run(*arguments) -> Answer``, as if they stood after ``rocketmq-store``."""
+    """Return ``run(*arguments) -> Answer``, which runs ``rocketmq-store`` with these arguments."""
 
     def call(*arguments: object) -> Answer:
         monkeypatch.setattr(sys, "argv", ["rocketmq-store", *map(str, arguments)])

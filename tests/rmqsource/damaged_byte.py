@@ -1,4 +1,4 @@
-"""One damaged byte of a store: which field it lies in, what all tables say, what `check` says."""
+"""One damaged byte of a store: its field, the content of all tables, the findings of `check`."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ UNCOVERED = frozenset(
         "config",
     }
 )
-"""Bytes that no second place and no CRC covers, or not wholly (docs/differences.md says when)."""
+"""Bytes with no copy and no CRC, or only in part (docs/differences.md says when)."""
 
 _KEYED = 4
 
 
 class Damage(NamedTuple):
-    """One byte and what it becomes."""
+    """A byte, its new value and its field."""
 
     path: str
     position: int
@@ -58,7 +58,7 @@ class Damage(NamedTuple):
 
 
 def damages(store: GoldenStore, chance: random.Random) -> Iterator[Damage]:
-    """Yield damages for ever; fields are as probable as files have bytes that count."""
+    """Yield damages forever: a random file, and mostly a random byte of it."""
     files = {
         str(path.relative_to(store.root)): path.read_bytes()
         for path in sorted(store.root.rglob("*"))
@@ -74,7 +74,7 @@ def damages(store: GoldenStore, chance: random.Random) -> Iterator[Damage]:
         name = chance.choice(names)
         data = files[name]
         at = chance.randrange(len(data))
-        if "commitlog" in Path(name).parts and chance.random() < 0.5:  # else bodies take it all
+        if "commitlog" in Path(name).parts and chance.random() < 0.5:  # else bodies get nearly all
             at = chance.choice(records)[0] - int(Path(name).name)
             at += chance.randrange(HEADER_IPV4.size)
             if not 0 <= at < len(data):
@@ -86,7 +86,7 @@ def damages(store: GoldenStore, chance: random.Random) -> Iterator[Damage]:
 def field_of(
     store: GoldenStore, name: str, at: int, data: bytes, records: list[tuple[int, int]]
 ) -> str:
-    """Return the name of the field that a byte belongs to, from the declared layouts."""
+    """Return the name of the field of a byte, from the declared layouts."""
     first = Path(name).parts[0]
     if "commitlog" in Path(name).parts:  # also below disk-a/
         return _record_field(data, at, int(Path(name).name), records)
@@ -152,7 +152,7 @@ def everything(root: Path, options: dict[str, str]) -> dict[str, Any]:
 
 
 def queries(rows: list[dict[str, Any]], chance: random.Random) -> list[dict[str, str]]:
-    """Return options of reads of a few topics and keys that the store has."""
+    """Return options for reads of a few topics and keys of the store."""
     topics = sorted({row["topic"] for row in rows})
     asked = [{"topic": json.dumps([topic])} for topic in topics[:_KEYED]]
     keyed = [row for row in rows if row["keys"]]
@@ -199,21 +199,21 @@ def _rows(read: Any) -> Any:
 def undetected(
     store: GoldenStore, directory: Path, chance: random.Random, more: Callable[[int], bool]
 ) -> tuple[int, list[tuple[Damage, list[str]]]]:
-    """Damage a copy of a store again and again; return what `check` did not see, and how often.
+    """Damage a copy of a store repeatedly; return the damages `check` did not see, and the count.
 
     Parameters
     ----------
     store, directory
-        The store, and where the copy goes.
+        The store, and the place of the copy.
     chance
-        Draws the damages.
+        Generator that draws the damages.
     more
-        Is told how many were made; False ends it.
+        Called with the number of damages made; False ends the loop.
 
     Returns
     -------
     count, unseen
-        Each damage with the reads that then differ though `check` found nothing wrong.
+        Number of damages; and each one that changed reads unnoticed by `check`, with these reads.
     """
     root, options = store.copy_to(directory), store.options
     reads = queries(read_rows(root, **options), chance)

@@ -1,4 +1,4 @@
-"""Read through the planner and the readers without Spark; and the rows that a dump expects."""
+"""Reads through the planner and the readers without Spark, and the rows that a dump expects."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ HAS_FILTERS = hasattr(datasource, "EqualTo")
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
 _TRANSACTION_MASK = 12
 PLACE = ("commit_log_offset", "queue_offset")
-"""Columns that tell every message of a store apart."""
+"""Columns that identify every message of a store."""
 
 
 def parsed(root: Any, **options: Any) -> SourceOptions:
-    """Return the options of a read of one root, or of a list of them."""
+    """Return the options for a read of one root, or of a list of roots."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
@@ -43,7 +43,7 @@ def parsed(root: Any, **options: Any) -> SourceOptions:
 
 
 def plan(root: Any, filters: Iterable[Any] = (), **options: Any) -> list[StorePlan]:
-    """Return the plans that the same read would have."""
+    """Return the plans of the same read."""
     source = parsed(root, **options)
     return plan_read(source, _predicate(source, filters))
 
@@ -74,7 +74,7 @@ def read_rows(root: Any, columns: Iterable[str] | None = None, **options: Any) -
 
 
 def read_places(root: Any, **options: Any) -> list[tuple[int, int]]:
-    """Return (commit log offset, queue offset) of all rows, sorted; repeats are kept."""
+    """Return (commit log offset, queue offset) of all rows, sorted, with repeats."""
     return sorted(places(read_rows(root, PLACE, **options)))
 
 
@@ -91,7 +91,7 @@ def _predicate(source: SourceOptions, filters: Iterable[Any]) -> ScanPredicate:
     return with_filters(from_options(source), list(filters), source.table)[0]
 
 
-# What a dump says, as rows of table messages.
+# The content of a dump, as rows of table messages.
 
 
 def expected_rows(store: GoldenStore, *, undispatched: bool = False) -> list[Row]:
@@ -160,7 +160,7 @@ def _host(value: Any) -> str:
 
 
 def comparable(rows: Iterable[Row]) -> list[Row]:
-    """Return read rows with the values of a dump: times in ms, properties as a dict."""
+    """Return rows of a read with the values of a dump: times in ms, properties as a dict."""
     return [
         {
             **row,
@@ -189,7 +189,7 @@ def key_rows(rows: Iterable[Row]) -> list[tuple[str, str, int, int]]:
 
 
 def name_queues(root: Path, **named: int) -> Path:
-    """Write a topics.json that names the queues that are there; ``named`` overrides counts."""
+    """Write a topics.json that names the existing queues; ``named`` overrides counts."""
     counts: dict[str, int] = {}
     for path in root.glob("consumequeue/*/*"):
         counts[path.parent.name] = max(counts.get(path.parent.name, 0), int(path.name) + 1)

@@ -1,4 +1,4 @@
-"""A broker with clients: the parts that a test needs, around a small store."""
+"""A broker with clients: only the parts that a test needs, around a small store."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _SIZES = {
 
 
 class ClientBroker:
-    """The parts, and clients of them; leaving the block ends all.
+    """The parts, and clients of them; leaving the block ends everything.
 
     Parameters
     ----------
     root
-        Of the store.
+        The store root.
     processors
         Classes of request processors.
     properties
-        Of the broker, by RocketMQ's keys.
+        Properties of the broker, by RocketMQ's keys.
     """
 
     def __init__(self, root: Path, *processors: Callable[[Broker], Any], **properties: str) -> None:
@@ -90,7 +90,7 @@ class ClientBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with ExitStack() as ending:  # what comes first may fail: the rest ends, too
+        with ExitStack() as ending:  # if the first fails, the rest still ends
             ending.callback(self.store.shutdown)
             ending.callback(self.pools.shutdown)
             ending.callback(self.broker.server.shutdown)
@@ -112,7 +112,7 @@ class ClientBroker:
         return results
 
     def ask(self, call: Callable[[BrokerClient, BrokerAdminClient], Any]) -> Any:
-        """Return what this project's own client gets as an answer."""
+        """Return the answer that this project's own client gets."""
 
         async def run() -> Any:
             remoting = RemotingClient()
@@ -126,11 +126,11 @@ class ClientBroker:
 
 
 class FakeConnection:
-    """What managers and processors see of a connection."""
+    """The part of a connection that managers and processors use."""
 
     def __init__(self, address: str = "10.0.0.1:5000", *, is_open: bool = True) -> None:
         self.address = address
         self.is_open = self.is_writable = is_open
 
     def write(self, frame: bytes) -> None:
-        """Take what a broker tells its clients, such as who has come."""
+        """Take the broker's notices to its clients, such as who has joined."""

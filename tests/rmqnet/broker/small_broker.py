@@ -1,4 +1,4 @@
-"""A broker on a new store, with the parts that messages need, and a client that asks it."""
+"""A broker on a new store, with the parts for messages, and a client for requests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BORN = 1_700_000_000_000
 
 
 class SmallBroker:
-    """A context manager; ``ask`` is a `BrokerClient` method's name and its arguments."""
+    """A context manager; ``ask`` takes the name and arguments of a `BrokerClient` method."""
 
     def __init__(self, root: Any, **settings: Any) -> None:
         self.config = BrokerConfig(broker_name="broker-a", **settings)

@@ -1,4 +1,4 @@
-"""What a broker hears of its name servers, some of which come and go."""
+"""A broker's registration at name servers, some of which come and go."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NameServers:
-    """Two of them, as they answer; None: one that is gone."""
+    """Two scripted name servers by their masters; one with None is gone."""
 
     def __init__(self, registration: Registration) -> None:
         self.masters: dict[str, str | None] = {"a:1": "old:10911", "b:1": "old:10911"}
@@ -52,7 +52,7 @@ def masters(registration: Registration) -> Any:
 
 
 def test_what_a_name_server_said_that_is_gone_does_not_count(registration: Registration) -> None:
-    """Else a slave follows for ever the master that it named, which may be another one by now."""
+    """Otherwise a slave would keep following the master it named, which may have been replaced."""
     servers = NameServers(registration)
     assert registration.run_once() is True
     servers.masters.update({"a:1": None, "b:1": "new:10911"})

@@ -1,4 +1,4 @@
-"""Numbers of requests are looked at before anything is made of them, and work has an end."""
+"""Numbers in requests are checked before use, and the work for a request is bounded."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_tables_come_whole_with_their_number_of_rows(client, code, total, table)
         assert int(answer.ext_fields[total]) == len(json.loads(answer.body)[table]) > 0
 
 
-# Requests that are never answered take no room of those that come later.
+# Requests that are never answered leave room for later ones.
 
 
 @pytest.fixture

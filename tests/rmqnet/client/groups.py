@@ -1,4 +1,4 @@
-"""A producer and a consumer that note what their client asks of them."""
+"""A producer and a consumer that record the requests of their client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One client's life: started, used in many threads, shut down, forked."""
+"""The life of a client: started, used in many threads, shut down, forked."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_secrets_stay_secret() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12: it is meant
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12; intended
 def test_a_forked_child_does_not_hang_and_harms_nothing() -> None:
     with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
         cluster.add_topic("orders")
@@ -263,7 +263,7 @@ def test_connections_end_with_their_client_although_a_child_lives_on() -> None:
 
 
 def _in_child(client: ClientInstance, namesrv_addr: str) -> list[str]:
-    """Return what a forked child made of its parent's client, and of its own."""
+    """Return the results of a forked child with its parent's client, and with its own."""
     ours, its = socket.socketpair()
     ours.settimeout(20)
     process = os.fork()

@@ -159,7 +159,7 @@ def test_brokers_are_told_who_leaves() -> None:
 
 
 def test_a_broker_that_comes_back_hears_of_the_groups_soon() -> None:
-    """Its groups went with the connection; the next heartbeat may be half a minute away."""
+    """The broker forgot the groups with the connection; a heartbeat may be half a minute away."""
     with ScriptedCluster() as cluster, ClientInstance(cluster.namesrv_addr) as client:
         cluster.add_topic("orders")
         broker = cluster.broker("broker-a")
@@ -179,7 +179,7 @@ def test_members_may_change_before_the_heartbeat_is_answered() -> None:
 
         async def notify_first(request: RemotingCommand) -> RemotingCommand:
             notice = RemotingCommand.request(NotifyConsumerIdsChangedRequestHeader("g"))
-            notice.opaque = request.opaque  # a broker counts for itself
+            notice.opaque = request.opaque  # brokers number their requests independently
             notice.flag = 2
             await broker._write_all(notice)
             return success(request)
@@ -220,7 +220,7 @@ def test_ours_is_read_as_it_was_written():
 
 
 def test_a_subscription_without_version_is_of_now():
-    """As in RocketMQ; else a pull that names a version would find it too old."""
+    """As in RocketMQ; otherwise a pull that names a version would find the subscription too old."""
     body = json.loads(CPP)
     del body["consumerDataSet"][0]["subscriptionDataSet"][0]["subVersion"]
     before = time.time_ns() // 1_000_000

@@ -73,7 +73,7 @@ def test_hosts_may_be_ipv6_and_topics_long() -> None:
 
 @pytest.mark.parametrize("name", ["cluster-5x", "cluster-4x", "batch-5x"])
 def test_records_of_real_brokers(name: str) -> None:
-    """A broker answers a pull with records as they lie in its log."""
+    """A broker answers a pull with the records of its log, unchanged."""
     store = golden(name)
     config = MessageStoreConfig.from_properties(store.config_properties)
     count = 0
@@ -203,11 +203,11 @@ def test_damage_is_what_the_general_way_finds(position: int, value: int) -> None
     try:
         wanted = messages_from_record(decode_message(body, first, at, STORE), STORE)
     except CorruptBodyError:
-        return  # given as it is stored, see above
+        return  # returned as stored, see above
     except CorruptRecordError:
         with pytest.raises(RemotingFormatError):
             messages_from_body(bytes(body), STORE)
         return
     if wanted[0].store_size != size:
-        return  # where the next record begins is anybody's guess
+        return  # the start of the next record cannot be known
     assert messages_from_body(bytes(body), STORE)[first // size] == wanted[0]

@@ -1,4 +1,4 @@
-"""Routes that a running client keeps, seen from outside."""
+"""The routes of a running client, seen from outside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.rmqnet.client.groups import NotingProducer
 from tests.rmqnet.scripted_cluster import ScriptedCluster, ScriptedServer, wait_until
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
-# As a name server of 5.3.3 answers a client before 4.9.4: broker ids are bare numbers.
+# A name server of 5.3.3 answers a client before 4.9.4 like this: broker ids are bare numbers.
 BARE = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'
     b'"brokerName":"broker-b","cluster":"DefaultCluster","enableActingMaster":false},'
@@ -89,7 +89,7 @@ def test_a_topic_of_a_group_is_in_use() -> None:
 
 
 def test_a_topic_that_is_unknown_for_a_moment_keeps_its_route() -> None:
-    """A name server that was just restarted knows no topics until the brokers call."""
+    """A restarted name server knows no topics until the brokers register."""
     with ScriptedCluster() as cluster, ClientInstance(_quick(cluster, 200)) as client:
         cluster.add_topic("orders")
         route = client.call(client.route("orders"))
@@ -150,7 +150,7 @@ def test_a_new_topic_has_the_queues_that_brokers_will_give_it() -> None:
         assert route.publish_queues() == expected
         assert client.broker_address("broker-b")
         assert client.call(client.publish_route("new", 4)) is route
-        # A consumer must not take what is only assumed for true.
+        # A consumer must not treat an assumption as a fact.
         with pytest.raises(TopicNotFoundError):
             client.call(client.route("new"))
         cluster.add_topic("new", queues={"broker-a": 1})
@@ -174,7 +174,7 @@ def test_slaves() -> None:
         client.call(client.route("orders"))
         assert client.find_broker("broker-a") == BrokerAddress(master.address, False)
         assert client.find_broker("broker-a", 2) == BrokerAddress(slave.address, True)
-        # RocketMQ looks for the next id, too: a slave may have taken another one.
+        # RocketMQ tries the next id, too: a slave may have taken another one.
         assert client.find_broker("broker-a", 1) == BrokerAddress(slave.address, True)
         with pytest.raises(ClientError, match="no member with id 3"):
             client.find_broker("broker-a", 3)

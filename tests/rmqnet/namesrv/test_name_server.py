@@ -1,4 +1,4 @@
-"""What a name server answers, over the network."""
+"""Answers of a name server, over the network."""
 
 from __future__ import annotations
 

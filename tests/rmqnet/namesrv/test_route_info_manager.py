@@ -172,7 +172,7 @@ def test_a_master_that_comes_back_elsewhere_replaces_the_old() -> None:
     cluster.register()
     cluster.register(at=7)
     assert cluster.addresses() == {"a": {0: address_of(7)}}
-    cluster.unregister(at=97)  # the old one says goodbye late
+    cluster.unregister(at=97)  # the old one unregisters late
     assert cluster.addresses() == {"a": {0: address_of(7)}}
 
 
@@ -260,7 +260,7 @@ def test_single_topics_count_where_their_brokers_are_known() -> None:
 def test_silent_brokers_expire_by_what_they_said() -> None:
     cluster = Cluster()
     patient, quick = object(), object()
-    cluster.register("a", connection=patient)  # two minutes, as brokers of 4.x
+    cluster.register("a", connection=patient)  # two minutes, as for brokers of 4.x
     cluster.register("b", connection=quick, heartbeat_timeout_millis=1000)
     cluster.clock.now += 1
     assert cluster.routes.expire() == []

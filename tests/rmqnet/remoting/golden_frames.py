@@ -1,4 +1,4 @@
-"""Frames that real clients and servers sent each other; see tests/golden/remoting/README.md."""
+"""Frames between real clients and servers; see tests/golden/remoting/README.md."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "remoting"
 
 @dataclass(frozen=True)
 class RecordedHeader:
-    """A header as values, and of the body what is known."""
+    """A header as values, and the known part of the body."""
 
     origin: str
     is_answer: bool
     request_code: int
-    """Of the request itself, or of the one that is answered."""
+    """Code of the request itself, or of the one that is answered."""
     header: dict[str, Any]
     body: bytes
 
@@ -37,7 +37,7 @@ class RecordedFrame:
 
 @functools.cache
 def recorded_headers() -> list[RecordedHeader]:
-    """Return the headers, all JSON."""
+    """Return the headers, all in JSON."""
     return [
         RecordedHeader(
             _origin(row),

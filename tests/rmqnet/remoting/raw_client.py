@@ -1,4 +1,4 @@
-"""A client that sends any bytes, in the thread of the test."""
+"""A client that sends arbitrary bytes, in the thread of the test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RawClient:
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.settimeout(LIMIT_SECONDS)
-        if tls is not None:  # before it connects: wrapping a socket just reset leaks it
+        if tls is not None:  # before it connects: wrapping a socket that was just reset leaks it
             self._socket = tls.wrap_socket(self._socket, server_hostname="127.0.0.1")
         try:
             self._socket.connect(("127.0.0.1", port))
@@ -48,7 +48,7 @@ class RawClient:
 
     @property
     def address(self) -> str:
-        """As the server names this client."""
+        """Address of this client as the server names it."""
         return "{}:{}".format(*self._socket.getsockname())
 
     def close(self) -> None:
@@ -56,11 +56,11 @@ class RawClient:
         self._socket.close()
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes, as many as the server takes in time."""
+        """Send bytes, as many as the server accepts in time."""
         self._socket.sendall(data)
 
     def send(self, command: RemotingCommand) -> RemotingCommand:
-        """Send a command under a number of its own; return it."""
+        """Send a command under a new number; return it."""
         command.opaque = next(self._opaques)
         self.send_bytes(encode_frame(command))
         return command
@@ -76,7 +76,7 @@ class RawClient:
         return self.receive()
 
     def receive(self) -> RemotingCommand:
-        """Return the next command of the server; EOFError where it ends the connection."""
+        """Return the next command of the server; EOFError if it ends the connection."""
         while not self._commands:
             data = self._read()
             if not data:

@@ -1,4 +1,4 @@
-"""A server that does to each connection what a test says."""
+"""A server that treats each connection as a test's script says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMIT_SECONDS = 10.0
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test in a loop of its own; nothing may go wrong unseen in it."""
+    """Run an asynchronous test in a loop of its own; errors in the loop fail the test."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -86,9 +86,9 @@ Script = "Callable[[Peer], Awaitable[None]]"
 
 
 class ScriptedServer:
-    """Serves the first connection by the first script, and so on; those after the last by that.
+    """Serves the n-th connection by the n-th script, and all later ones by the last script.
 
-    When a script is over, its connection is closed.
+    The connection is closed at the end of its script.
     """
 
     def __init__(self, *scripts: Script, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
@@ -115,12 +115,12 @@ class ScriptedServer:
 
     @property
     def address(self) -> str:
-        """Of the server, as clients name it."""
+        """Address of the server as clients name it."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return self._port
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

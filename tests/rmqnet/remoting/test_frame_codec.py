@@ -111,7 +111,7 @@ def test_frames_that_were_recorded_decode_and_encode_to_the_same_bytes():
 
 
 def _comparable(frame):
-    """Binary headers byte for byte; JSON as values, without the object that may be absent."""
+    """Return a binary header byte for byte, JSON as values without an object that may be absent."""
     (mark,) = struct.unpack_from(">I", frame, 4)
     if mark >> 24 == SerializeType.ROCKETMQ:
         return frame
@@ -254,7 +254,7 @@ def test_names_that_do_not_fit_in_a_binary_header_are_named():
 
 @BOTH_FORMS
 def test_a_length_alone_makes_nothing_grow(form):
-    """A peer says how much will come, and sends a part: no more than that is kept."""
+    """A peer announces a length and sends only a part: memory grows no more than that part."""
     prefix = struct.pack(">iI", MAX_FRAME_BYTES - 4, form << 24 | 0xFFFFF0)
     tracemalloc.start()
     try:

@@ -38,7 +38,7 @@ from store_core.config.data_version import DataVersion
 from tests.rmqnet.remoting.golden_frames import recorded_headers
 
 CLASSES = sorted({*REQUEST_HEADERS.values(), *RESPONSE_HEADERS.values()}, key=lambda c: c.__name__)
-# Added to every request by RocketMQ's newer consumers; brokers take no notice.
+# RocketMQ's newer consumers add it to every request; brokers ignore it.
 IGNORED = {"ReqT"}
 PULL_STATUSES = {
     ResponseCode.PULL_NOT_FOUND,
@@ -308,7 +308,7 @@ def test_an_empty_body_has_no_topics(compressed: bool) -> None:
 
 
 def test_the_check_sum_is_java_s() -> None:
-    assert body_crc32(b"123456789") == 0x4BF43926  # of which Java clears the top bit
+    assert body_crc32(b"123456789") == 0x4BF43926  # Java clears the top bit of it
     assert zlib.crc32(b"123456789") == 0xCBF43926
 
 

@@ -29,13 +29,13 @@ async def ask(client, server, number=0, timeout_s=5.0):
 
 
 def sent(client, server):
-    """Return how many requests were sent and wait."""
+    """Return how many sent requests wait for an answer."""
     connection = client._connections.get(server.address)
     return 0 if connection is None else len(connection.waiting)
 
 
 class Client(RemotingClient):
-    """A client that a block closes."""
+    """A client that closes with its block."""
 
     async def __aenter__(self):
         return self
@@ -144,7 +144,7 @@ async def test_a_request_of_the_server_may_come_before_the_answer():
 
     async def script(peer):
         asked = await peer.read()
-        # The server's numbers are its own: this one is the client's, too.
+        # The server's numbers are its own: this one is also a number of the client.
         peer.send(server_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, asked.opaque, True))
         peer.answer(asked)
         await peer.wait_end()
@@ -160,7 +160,7 @@ async def test_a_request_of_the_server_may_come_before_the_answer():
 
 
 async def asked_by_server(command, processor):
-    """Return what a client answers to a request of a server; its own request follows."""
+    """Return a client's answer to a server's request; an own request of the client follows."""
     answers = []
 
     async def script(peer):
@@ -682,7 +682,7 @@ async def test_requests_stay_in_order_when_a_server_takes_some_again():
 
 
 def noting(seen):
-    """Return a script that answers all, and notes in which order it came."""
+    """Return a script that answers all requests, and records their order."""
 
     async def script(peer):
         try:

@@ -1,4 +1,4 @@
-"""What a server does with clients, friendly and hostile."""
+"""A server's treatment of clients, friendly and hostile."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def echo(_: ServerConnection, request: RemotingCommand) -> RemotingCommand:
 
 
 class Held:
-    """Holds requests until they are let go."""
+    """Keeps requests unanswered until a test answers them."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[ServerConnection, RemotingCommand]] = []
@@ -61,7 +61,7 @@ class Held:
 
 
 class Gate:
-    """Work that goes on when it is told to."""
+    """Work that waits until the gate is opened."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)
@@ -77,7 +77,7 @@ class Gate:
 
 
 class Served:
-    """A server that echoes code 10, and holds code 12 until it is answered."""
+    """A server that echoes code 10, and leaves code 12 unanswered until the test answers."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, **limits: Any) -> None:
         self.server = RemotingServer("test", RemotingServerConfig(**limits), tls)
@@ -239,7 +239,7 @@ def test_one_way_requests_are_worked_on_and_not_answered() -> None:
 
     with Served(max_under_way=2) as served, served.client() as client:
         served.pool(WORK, work, capacity=100)
-        for i in range(20):  # far more than may be under way: each is counted out again
+        for i in range(20):  # far more than may be in progress: each is counted out again
             client.send(oneway(WORK, b"x" * (i % 2)))
             client.send(oneway(ECHO))
             client.send(oneway(9999))
@@ -306,7 +306,7 @@ def test_a_full_pool_is_busy_and_another_goes_on() -> None:
 
 
 def test_others_do_not_wait_for_what_a_client_left_that_is_gone() -> None:
-    """What it wanted no answer of is done nevertheless."""
+    """Its one-way requests are executed nevertheless."""
     gate, worked = Gate(), []
 
     def work(connection: ServerConnection, request: RemotingCommand) -> RemotingCommand:
@@ -326,7 +326,7 @@ def test_others_do_not_wait_for_what_a_client_left_that_is_gone() -> None:
         gate.open()
         assert friend.request(WORK, b"friend").code == ResponseCode.SUCCESS
         assert worked == [b"first", b"one-way", b"friend"]
-        big = b"x" * 90_000  # there is room: what was left counts no more
+        big = b"x" * 90_000  # there is room: the leftovers no longer count
         assert friend.request(WORK, big).code == ResponseCode.SUCCESS
         assert friend.request(WORK).code == ResponseCode.SUCCESS
 
@@ -388,7 +388,7 @@ def test_half_frames_of_many_clients_are_bounded_and_the_largest_goes() -> None:
         clients[0].wait_end()
         served.wait_ended(1)
         assert works(friend)
-        for client in clients[1:]:  # what was half is made whole
+        for client in clients[1:]:  # the half frame is completed
             client.send_bytes(b"\0")
             assert len(client.receive().body) == 80_000
         clients[1].send_bytes(half_a_frame(900_000))  # there is room again
@@ -431,7 +431,7 @@ def test_a_client_that_does_not_read_its_answers_is_read_no_more() -> None:
         assert works(friend)
         before = taken
         assert before < 60
-        for _ in range(before + 1):  # it reads again, and is read again
+        for _ in range(before + 1):  # the client reads again, and is read again
             assert len(client.receive().body) == 1 << 20
 
 
@@ -554,7 +554,7 @@ def test_a_client_that_dies_is_forgotten_and_its_answers_go_nowhere() -> None:
         wait_until(lambda: served.held.requests, "it is held")
         connection, request = served.held.requests[0]
         linger = struct.pack("ii", 1, 0)
-        client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # it resets
+        client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)  # the client resets
         client.close()
         served.wait_ended(1)
         assert served.ended == [connection]
@@ -606,7 +606,7 @@ def test_a_client_is_told_and_asked() -> None:
         assert (asked.code, asked.is_oneway, asked.is_response) == (307, False, False)
         assert asked.opaque != told.opaque
         wrong = RemotingCommand(0, body=b"of another", flag=1, opaque=asked.opaque + 7)
-        client.send_bytes(encode_frame(wrong))  # nobody asked for it
+        client.send_bytes(encode_frame(wrong))  # an answer without a request
         client.send_bytes(encode_frame(RemotingCommand(0, {}, b"me", None, asked.opaque, 1)))
         ask.join()
         assert [each.body for each in answers] == [b"me"]
@@ -615,7 +615,7 @@ def test_a_client_is_told_and_asked() -> None:
 def test_a_client_that_does_not_answer_in_time_stays_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Of servers a client thinks otherwise after so long.
+    # After such a silence a client takes a server for gone; a server does not do so.
     monkeypatch.setattr("rmqnet.remoting.remoting_connection._MIN_SILENCE_SECONDS", 0.01)
     with Served() as served, served.client() as client:
         connection = connection_of(served, client)
@@ -806,13 +806,13 @@ def test_stop_while_clients_come_and_go(tls: TlsConfig | None) -> None:
 def test_stop_while_a_handshake_hangs() -> None:
     with encrypted() as served, served.client() as silent:
         silent.send_bytes(b"\x16\x03\x01")
-        time.sleep(0.05)  # the server may begin or not: both must end well
+        time.sleep(0.05)  # whether the server begins or not, both must end well
         served.server.shutdown()
         silent.wait_end()
 
 
 def test_a_client_leaves_while_its_connection_is_closed_here() -> None:
-    """asyncio's TLS forgets whose connection it is when it is closed twice."""
+    """asyncio's TLS forgets which connection it belongs to if it is closed twice."""
     known = TlsConfig(CA).ssl_context()
     closed = threading.Event()
 

@@ -91,7 +91,7 @@ async def test_a_server_without_tls_is_named():
 @in_loop
 async def test_a_client_without_tls_is_told_what_came():
     async with ScriptedServer(tls=server_context()) as server:
-        asyncio.get_running_loop().set_exception_handler(None)  # the server's own complaint
+        asyncio.get_running_loop().set_exception_handler(None)  # the server's own error
         with pytest.raises(RemotingConnectError, match=server.address):
             await ask(server, None)
 
@@ -176,7 +176,7 @@ def test_what_says_that_a_unique_key_is_asked_for_is_not_signed():
     for each in (command, other):
         sign(each, AclCredentials("key", "secret"))
     assert command.ext_fields["Signature"] == other.ext_fields["Signature"]
-    # A broker of release 5 leaves the field out for clients that are no newer than V4_9_3.
+    # A broker of release 5 leaves the field out for clients up to V4_9_3.
     assert (command.version, other.version) == (399, 479)
 
 

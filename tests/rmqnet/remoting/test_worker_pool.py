@@ -128,7 +128,7 @@ def test_one_thread_is_woken_at_a_time_and_wakes_the_next() -> None:
     for task in tasks:
         assert pool.submit(task)
     assert rung() == [3]  # the one that slept last
-    pool._is_waking = False  # it is there
+    pool._is_waking = False  # it has arrived
     assert pool._next_task(bells[3]) is tasks[0]
     assert rung() == [2, 3]
     assert pool._next_task(bells[3]) is tasks[1]
@@ -177,7 +177,7 @@ def test_how_long_the_next_task_waits() -> None:
     pool.shutdown()
 
 
-# What comes of clients when the process has no room for more.
+# How clients are treated when the process has no room for more.
 
 
 @contextlib.contextmanager
@@ -219,7 +219,7 @@ def test_idle_clients_leave_descriptors_to_the_store(
                 ]
                 wait_until(lambda: any(map(ended, clients[-10:])), "the last are refused")
                 wait_until(lambda: cluster.state().connections > before, "the first are taken")
-                for number in range(10):  # each a file of the log
+                for number in range(10):  # each message needs a file of the log
                     producer.send(Message("t", b"%d" % number * 40_000))
     assert caplog.text.count("are refused") == 1
 
@@ -270,7 +270,7 @@ def test_who_has_most_goes_and_who_is_gone_does_not_count(
     assert caplog.messages == [
         "answers take 101 bytes, more than 100; 10.0.0.1:1 is disconnected, which has 60 of them"
     ]
-    limit.note(large, 0)  # its end is told
+    limit.note(large, 0)  # its end is reported
     limit.note(late, 70)
     assert not small.is_aborted
     limit.note(late, 0)

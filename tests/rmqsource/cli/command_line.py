@@ -1,4 +1,4 @@
-"""What tests of the command line read: exit code and both outputs."""
+"""The output of the command line as tests read it: exit code and both streams."""
 
 from __future__ import annotations
 

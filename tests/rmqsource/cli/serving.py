@@ -17,23 +17,23 @@ DEADLINE_S = 60
 
 
 class Serving:
-    """Serves a store until it is stopped; leaving the block ends it, whatever became of it.
+    """Serves a store until it is stopped; leaving the block ends it in any case.
 
     Parameters
     ----------
     path
         The store.
     more
-        Options of the command.
+        More options of the command.
     deadline_s
-        It is killed then.
+        Time limit, after which the command is killed.
 
     Attributes
     ----------
     process
-        The command.
+        The process of the command.
     first
-        The first line that it told: addresses, and the state.
+        The first line of output: addresses, and the state.
     """
 
     def __init__(self, path: Path, *more: object, deadline_s: float = DEADLINE_S) -> None:
@@ -53,7 +53,7 @@ class Serving:
         self.first = self.line()
 
     def line(self) -> dict[str, Any]:
-        """Return the next line that it tells."""
+        """Return the next line of output."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -70,7 +70,7 @@ class Serving:
         self.process.communicate()
 
     def stop(self) -> tuple[int, list[Any], str]:
-        """Stop it with SIGTERM; return its code, the lines that follow, and what it told people."""
+        """Stop it with SIGTERM; return exit code, the remaining lines, and the text for people."""
         self.process.send_signal(signal.SIGTERM)  # Ctrl-C is in the test with a terminal
         out, err = self.process.communicate()
         return self.process.returncode, [json.loads(line) for line in out.splitlines()], err

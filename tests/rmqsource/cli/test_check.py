@@ -159,7 +159,7 @@ def test_a_rebuild_that_loses_messages_is_refused_without_its_flag(
     last = store.records[-1].commit_log_offset
     with store.segment_path(last).open("r+b") as file:
         file.seek(last % store.segment_bytes + HEADER_IPV4.at("sys_flag"))
-        file.write((4).to_bytes(4, "big"))  # prepared: of no queue
+        file.write((4).to_bytes(4, "big"))  # prepared: in no queue
     options = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
     planned = run("rebuild-queues", root, "--dry-run", *options)
     assert "it would be refused without --accept-lost" in planned.err

@@ -1,4 +1,4 @@
-"""The command line: what people see, what programs get, exit codes."""
+"""The command line: output for people and for programs, exit codes."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_closed_pipe_is_quiet_and_spark_is_not_loaded(store: GoldenStore) -> Non
 
 
 def test_help_knows_what_options_without_a_default_take(run: Run) -> None:
-    """Also before Python 3.11, where their annotations are wrapped once more."""
+    """Also before Python 3.11, which wraps their annotations once more than later versions."""
     shown = run("messages", "--help").out
     assert "--grep REGEX" in shown
     assert "--last N" in shown

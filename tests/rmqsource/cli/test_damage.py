@@ -1,4 +1,4 @@
-"""Each kind of damage of the stores in hand sets the exit code; what else is logged does not."""
+"""Any damage of a command's stores sets its exit code; other warnings do not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_others_in_the_process_warn_of_is_shown_and_no_damage(
 
 
 def damages(run: Run, *words: object) -> list[str]:
-    """Return what a command says of damage, for which it has to end with 1."""
+    """Return a command's report of damage, for which its exit code must be 1."""
     answer = run(*words)
     assert answer.code == FOUND, answer.err
     told = [line for line in answer.err.splitlines() if line.startswith("damage: ")]

@@ -52,12 +52,12 @@ COMMANDS = {
     "plan": "{store}",
     "follow": "{master} {store} --until 1",
 }
-"""Command -> how it is called; ``--config`` follows where there is one."""
+"""Command -> its arguments; ``--config`` is added if the store has a configuration."""
 
 OF_CLUSTERS = {"send", "tail"}
-"""These know no store; their tests are those of clusters."""
+"""These work without a store; the tests of clusters cover them."""
 RUNS_ON = {"serve"}
-"""This ends by a signal alone; its tests send one."""
+"""Only a signal ends it; its tests send one."""
 WITHOUT_CONFIG = {"import", "clean-staging"}
 STARTS_SPARK = {"export", "copy", "import"}
 SEES_BODIES = {"messages", "check", "salvage", "report", "diff", "export", "copy"}
@@ -81,7 +81,7 @@ def good(place: Path) -> Path:
 
 
 def damaged(place: Path) -> Path:
-    """Return a store with a damaged body, as README's example makes it."""
+    """Return a store with a damaged body, made as in README's example."""
     with (good(place) / "commitlog" / "00000000000000131072").open("r+b") as segment:
         segment.seek(5000)
         segment.write(b"oops" * 100)
@@ -89,7 +89,7 @@ def damaged(place: Path) -> Path:
 
 
 def lost(place: Path) -> Path:
-    """Return a store whose log lies on a disk that is not mounted."""
+    """Return a store whose log is on a disk that is not mounted."""
     for segment in (good(place) / "commitlog").iterdir():
         segment.unlink()
     return place
@@ -106,7 +106,7 @@ def missing(place: Path) -> Path:
 
 
 def expected(command: str, state: str) -> int:
-    """Return the exit code, by what the codes mean."""
+    """Return the exit code that its description demands."""
     if state in {"missing", "other", "wrong option"}:
         return NOT_DONE
     if command in READS_NO_LOG or state == "good":
@@ -120,7 +120,7 @@ def expected(command: str, state: str) -> int:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """Give the address of a master that has the log of the good store."""
+    """Yield the address of a master that has the log of the good store."""
     settings = MessageStoreConfig.from_file(str(STORE.config_file))
     settings = replace(settings, store_path_root_dir=str(good(tmp_path / "master")))
     with MessageStore(settings) as store, HAService(store, port=0) as service:
@@ -168,7 +168,7 @@ def test_stores(
     if command in STARTS_SPARK and state not in {other, missing}:
         return  # below
     if command in MAKES_ITS_STORE and state is missing:
-        return  # that is what it is for
+        return  # that is its purpose
     store = state(tmp_path / "store")
     before = sorted(store.rglob("*"))
     code, said = call(command, store)

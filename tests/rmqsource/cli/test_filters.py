@@ -1,4 +1,4 @@
-"""What options that select messages mean together: different ones narrow, one of them unites."""
+"""Options that select messages, combined: different options narrow, values of one option add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line says of names that a store does not know, and of itself."""
+"""Hints of the command line about unknown names in a store, and about itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command loads: that is most of the time until it answers, or serves."""
+"""The modules that the command loads, which take most of its time until it answers or serves."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What an incident asks first: lag, groups, dead letters, delays, transactions, files, plans."""
+"""First questions of an incident: lag, groups, dead letters, delays, transactions, files, plans."""
 
 from __future__ import annotations
 

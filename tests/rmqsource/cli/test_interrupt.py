@@ -28,18 +28,18 @@ pty = pytest.importorskip("pty")
 DEADLINE_SECONDS = 300
 SOME_TASKS_ARE_DONE = re.compile(rb"[1-9][0-9]?%")
 TASKS = 400
-"""So many that the job goes on for seconds after the bar has moved."""
+"""So many that the job takes seconds after the bar has moved."""
 
 
 def is_readable(file: Any, timeout_s: float) -> bool:
-    """Return whether something comes in time; the tests before may have opened many files."""
+    """Return whether input comes in time; earlier tests may have many files open."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     return bool(poll.poll(max(timeout_s, 0) * 1000))
 
 
 class Command:
-    """A command that believes a person watches it, and so shows its bar."""
+    """A command with a terminal, so that it shows its progress bar."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self.shown = b""
@@ -54,7 +54,7 @@ class Command:
         os.close(its_side)
 
     def interrupt_when(self, shown: re.Pattern[bytes]) -> int:
-        """Return the exit code; fail if anything that it started is still there by then."""
+        """Return the exit code; fail if a process that it started still runs then."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         try:
             while not shown.search(self.shown):
@@ -75,11 +75,11 @@ class Command:
         return code
 
     def _read(self, deadline: float) -> bytes:
-        """Return what comes next; nothing when the command has ended."""
+        """Return the next output; empty if the command has ended."""
         assert is_readable(self._terminal, deadline - time.monotonic()), self.shown
         try:
             found = os.read(self._terminal, 1 << 16)
-        except OSError:  # of a terminal that nobody writes to any more
+        except OSError:  # of a terminal without a writer
             found = b""
         self.shown += found
         return found
@@ -104,7 +104,7 @@ def test_import(tmp_path: Path) -> None:
     for number in range(TASKS):
         row = {**MESSAGE, "commit_log_offset": 100 * number, "queue_offset": number}
         (export / f"part-{number:05d}.json").write_text(json.dumps(row))
-    # One task for each file: none is cut, and opening one counts as much as a task may have.
+    # One task for each file: no file is split, and opening one counts as much as a task may have.
     sizes = "spark.sql.files.maxPartitionBytes 1k\nspark.sql.files.openCostInBytes 1k\n"
     (settings / "spark-defaults.conf").write_text(sizes)
     command = Command(
@@ -130,7 +130,7 @@ MESSAGE = {
 
 @pytest.fixture
 def pressing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Replace a method by somebody who presses Ctrl-C, twice."""
+    """Replace a method by a function that presses Ctrl-C twice."""
 
     def press(*_: Any) -> None:
         for _ in range(2):

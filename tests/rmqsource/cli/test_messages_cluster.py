@@ -1,4 +1,4 @@
-"""``messages`` of a running cluster shows the rows that it shows of the broker's files."""
+"""``messages`` of a running cluster shows the same rows as for the broker's files."""
 
 from __future__ import annotations
 

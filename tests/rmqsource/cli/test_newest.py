@@ -1,4 +1,4 @@
-"""The newest messages are read from the end of the log, and those that come are followed."""
+"""The newest messages are read from the end of the log; new ones are followed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_little_is_read_for_the_last(tmp_path: Path) -> None:
     options = options_for(str(root))
     assert len(newest(options, 5, noting, 1 << 14)) == 5
     assert spans == [1 << 14]
-    # Of a topic at the log's begin only its queue is read there: the windows double.
+    # Of a topic at the log's begin only the queue is read there: the windows double.
     spans.clear()
     first = newest(replace(options, topics=("first",)), 1, noting, 1 << 12)
     assert places(first) == [(0, 0)]
@@ -173,7 +173,7 @@ def test_following_writes_as_rows_come(capsys: pytest.CaptureFixture[str]) -> No
     writer = row_writer(Display(Format.table), ("a",))
     with pytest.raises(KeyboardInterrupt):
         write_new_rows(lambda: looks.pop(0), [{"a": 0}], writer, wait)
-    # A heading again only where a number would not have room.
+    # The heading is repeated only where a number does not fit.
     assert seen == [["a", "─", "0"], ["1"], [], ["a", "─" * 8, "22222222", "3"]]
 
 

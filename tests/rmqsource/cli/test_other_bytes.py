@@ -1,4 +1,4 @@
-"""A store whose path is no UTF-8: it works, and is shown as a ``file:`` URI."""
+"""A store with a path that is not UTF-8: it works, and is shown as a ``file:`` URI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that stands in a store, or that a path is called, steers a terminal or a spreadsheet."""
+"""No text in a store, and no path, can control a terminal or a spreadsheet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytest.importorskip("typer")
 HOSTILE = (
     "\x1b]0;title\x07",  # ESC and BEL: sets the title of a terminal
     "\x9b31m",  # CSI of C1
-    "\u202edetrevni\u2066",  # turn the direction of writing
+    "\u202edetrevni\u2066",  # change the direction of writing
     "=cmd|' /C calc'!A1",
     "+1",
     "-1",
@@ -65,7 +65,7 @@ def hostile_store(place: Path, rng: random.Random) -> Path:
     def text() -> str:
         return rng.choice(HOSTILE) + rng.choice(HOSTILE)
 
-    # File systems take all but NUL and the slash.
+    # File systems accept all characters except NUL and the slash.
     root = place / text().replace("/", "")
     store = StoreFactory(root)
     for _ in range(12):
@@ -114,7 +114,7 @@ COMMANDS = (
 @pytest.mark.parametrize("seed", range(3))
 def test_no_command_lets_anything_through(run: Run, tmp_path: Path, seed: int) -> None:
     root = os.fspath(hostile_store(tmp_path, random.Random(seed)))
-    if seed == 2:  # a byte that is no UTF-8, which is refused
+    if seed == 2:  # a byte that is not UTF-8, which is refused
         root = os.fspath(Path(root).rename(f"{root}\udcff"))
     for command in COMMANDS:
         words = [word.replace("{}", root) for word in command]
@@ -125,7 +125,7 @@ def test_no_command_lets_anything_through(run: Run, tmp_path: Path, seed: int) -
                 assert line.isprintable(), (command, output, line)
             assert "Traceback" not in answer.err
             if not has_format:
-                continue  # what is shown is for people; click 8.1 shows its help
+                continue  # the output is for people; click 8.1 shows its help
             if output == "json":
                 assert all(answer.rows) or not answer.rows
             if output == "spreadsheet" and answer.code in {0, 1}:

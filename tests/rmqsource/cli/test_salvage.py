@@ -1,4 +1,4 @@
-"""``rocketmq-store salvage``: what it says, and its exit codes."""
+"""``rocketmq-store salvage``: its output and its exit codes."""
 
 from __future__ import annotations
 

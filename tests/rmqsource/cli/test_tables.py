@@ -1,4 +1,4 @@
-"""Tables at any width of a terminal: numbers whole, texts cut first, then columns left out."""
+"""Tables at any terminal width: numbers whole, texts cut first, then columns left out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MAY_BE_CUT = {
 
 
 def table_of(lines: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells of the one table in an output, by its rule."""
+    """Return headings and cells of the only table in an output, by the line below its heading."""
     lines = _below_a_heading(lines)
     at = next(i for i, line in enumerate(lines) if line and not line.strip("─ "))
     spans = [found.span() for found in re.finditer("─+", lines[at])]
@@ -61,7 +61,7 @@ def table_of(lines: list[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def _below_a_heading(lines: list[str]) -> list[str]:
-    """Return the lines without those of the heading of a life, however it is folded."""
+    """Return the lines without the heading of a message's trace, however it is folded."""
     for end in range(1, len(lines) if lines[0].startswith("C0000") else 0):
         if re.search("after[0-9.]+s$", "".join(lines[:end]).replace(" ", "")):
             return lines[end:]
@@ -120,7 +120,7 @@ def test_numbers_are_whole_at_any_width(run: Run, at_width, name: str) -> None:
 
 
 def names_of(headings: list[str], name: str) -> set[str]:
-    """Return the names of columns by what a table calls them."""
+    """Return the names of columns by their headings in the table."""
     named = {
         **{"share": "bytes_share", "per_second": "messages_per_second", "per_day": "bytes_per_day"},
         **{"retention": "retention_seconds", "lag_time": "lag_ms", "overdue": "overdue_ms"},

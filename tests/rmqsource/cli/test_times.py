@@ -1,4 +1,4 @@
-"""What a time on the command line means, and in which zone times are shown."""
+"""Times on the command line: their meaning, and the zone in which they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``topics`` and ``lag`` of a running cluster, and what says where it is."""
+"""``topics`` and ``lag`` of a running cluster, and the ways to name the cluster."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_wrong_use(run, words, said):
 
 
 class TestCredentials:
-    """Requests are signed with what a file or the environment says, and nobody is shown it."""
+    """Requests are signed with credentials of a file or the environment, which are never shown."""
 
     def signed_by(self, cluster) -> set[str | None]:
         asked = cluster.served.server.asked(RequestCode.GET_TOPIC_STATS_INFO)

@@ -1,4 +1,4 @@
-"""The demo: what it shows, what it advises, and what it says when something is missing."""
+"""The demo: its output, its advice, and its errors if something is missing."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_unpacked_store_is_whole(bundled: DemoStore) -> None:
 
 
 def test_the_packages_work_out_of_a_zip(tmp_path: Path) -> None:
-    """As ``spark-submit --py-files`` sends them."""
+    """Start it as ``spark-submit --py-files`` sends it."""
     archive = tmp_path / "rmqsource.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for package in ("rmqsource", "store_core"):

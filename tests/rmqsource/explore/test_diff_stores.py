@@ -90,7 +90,7 @@ def _message(number: int, key: str | None, body: bytes = b"equal") -> Message:
 
 @pytest.mark.parametrize("by", ["key", "position"])
 def test_a_mirror_that_gave_messages_a_key_is_equal(tmp_path: Path, by: str) -> None:
-    """All are equal but for the keys that the mirror gave; each third has its own on both sides."""
+    """All are equal except the keys that the mirror gave; each third has its own on both sides."""
     own = [f"own{number}" if number % 3 == 0 else None for number in range(200)]
     keys = [key or f"given{number}" for number, key in enumerate(own)]
     a = _store(tmp_path / "a", [_message(*each) for each in enumerate(own)])

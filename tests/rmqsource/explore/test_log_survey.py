@@ -40,7 +40,7 @@ def survey_of(store: GoldenStore, **options: str) -> Survey:
 
 
 def messages_of(store: GoldenStore) -> list[dict[str, Any]]:
-    """Return the dispatched records that are no inner batches."""
+    """Return the dispatched records that are not inner batches."""
     return [
         m for m in store.dump("messages") if "blank" not in m and m["sys_flag"] & 0xC not in {4, 12}
     ]
@@ -121,7 +121,7 @@ def test_classes_have_no_gap_between_them() -> None:
 
 
 def counted(values: list[int]) -> tuple[Any, Any]:
-    """Return what the survey keeps of some numbers: greatest and count of each class."""
+    """Return the survey's summary of some numbers: greatest and count of each class."""
     numbers = np.array(values, np.int64)
     classes = class_of(numbers)
     nothing = np.zeros(len(numbers), np.int64)

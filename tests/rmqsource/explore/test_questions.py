@@ -1,4 +1,4 @@
-"""The data frames; what they are made of is tested where it is made."""
+"""The data frames of questions; their contents are tested where they are computed."""
 
 from __future__ import annotations
 

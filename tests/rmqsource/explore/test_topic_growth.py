@@ -52,7 +52,7 @@ def test_growth_compares_the_halves_of_the_time() -> None:
         old = sum(m["store_size"] for m in mine) - new
         if old:
             compared += 1
-            # The place of the middle is found to 64 KiB.
+            # The offset in the middle is located to within 64 KiB.
             low, high = (new - 1) / old - 1, (new + (64 << 10)) / max(old - (64 << 10), 1) - 1
             assert low <= float(str(row["growth"])) <= max(high, low + 100)
     assert compared > 3

@@ -29,7 +29,7 @@ BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
 
 @dataclass
 class Record:
-    """A record in a queue: its first offset, and how many it has."""
+    """A record in a queue: its first queue offset, and the number of its messages."""
 
     first: int
     data: bytes
@@ -37,7 +37,7 @@ class Record:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def store_at(self, store_ms: int) -> None:
-        """Have it stored at another time."""
+        """Return the record with another store time."""
         self.store_ms = store_ms
         at = header_layout(self.data[SYS_FLAG_AT + 3]).at("store_timestamp")
         self.data = b"".join([self.data[:at], _TIME.pack(store_ms), self.data[at + _TIME.size :]])
@@ -48,7 +48,7 @@ class Record:
 
 
 class RecordedQueue:
-    """Records of one queue, in order; ``min_offset`` may be raised, as if messages expired."""
+    """Records of one queue, in order; ``min_offset`` may be raised, as if messages had expired."""
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
@@ -57,7 +57,7 @@ class RecordedQueue:
 
     @property
     def max_offset(self) -> int:
-        """The end; the last ``hidden`` records are not there (yet, or any more)."""
+        """The end; the last ``hidden`` records do not exist (yet, or any more)."""
         seen = self.records[: len(self.records) - self.hidden]
         return seen[-1].stop if seen else self.min_offset
 
@@ -92,8 +92,8 @@ def _segments(store: GoldenStore) -> Iterator[Path]:
 class RecordedBroker:
     """One broker of a cluster.
 
-    ``pull_limit`` is the broker's own; ``failures`` are answered, with ``remark``, in the place of
-    the next pulls.
+    ``pull_limit`` is the broker's own; ``failures`` are codes that answer the next pulls, with
+    ``remark``.
     """
 
     def __init__(self, server: ScriptedServer, queues: dict[tuple[str, int], RecordedQueue]):
@@ -155,7 +155,7 @@ class RecordedBroker:
         return success(request, offset=self.queue(request).min_offset)
 
     def _search(self, request: RemotingCommand) -> RemotingCommand:
-        """As 5.3.3: the first at or after; as 4.9.7: any of that time, else the nearest."""
+        """As 5.3.3: the first at or after the time; as 4.9.7: any of that time, or the nearest."""
         queue, wanted = self.queue(request), int(request.ext_fields["timestamp"])
         records = queue.seen()
         later = [r.first for r in records if r.store_ms >= wanted]
@@ -295,7 +295,7 @@ class RecordedCluster(ScriptedCluster):
         queues[name] = max(queues.get(name, 0), queue_id + 1)
 
     def options(self, **more: object) -> dict[str, str]:
-        """Return the options of a read of this cluster; it does not wait long for anything."""
+        """Return the options for a read of this cluster, with short timeouts."""
         given = {"namesrvAddr": self.namesrv_addr, "retryTimeout": "5s", **more}
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -304,7 +304,7 @@ class RecordedCluster(ScriptedCluster):
 
 
 def without_store(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows without what depends on where they were read, in order of their places."""
+    """Return rows in the order of their places, without the columns that depend on the cluster."""
     place = ("topic", "queue_id", "queue_offset", "commit_log_offset")
     ordered = sorted(rows, key=lambda row: tuple(row[name] for name in place))
     return [{name: v for name, v in row.items() if name != "store"} for row in ordered]

@@ -1,4 +1,4 @@
-"""A scripted broker that stores what is sent to it, as records, and serves it again."""
+"""A scripted broker that stores the messages sent to it as records, and serves them again."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _single(header: SendMessageRequestHeaderV2, body: bytes) -> tuple[int, bytes
 
 
 def _row(properties: str, offset: int) -> dict[str, Any]:
-    """Return what filters and the index of a broker look at."""
+    """Return the properties that filters and the index of a broker use."""
     pairs = (part.split("\x01", 1) for part in properties.split("\x02") if part)
     named = {name: value for name, value in pairs}
     return {

@@ -1,4 +1,4 @@
-"""Repeats are told by the property that a write gives each row."""
+"""Repeated rows are identified by the property that a write adds to each row."""
 
 from __future__ import annotations
 

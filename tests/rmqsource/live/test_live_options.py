@@ -1,4 +1,4 @@
-"""Options of reads and writes of clusters: what is refused says why, and no secret shows."""
+"""Options for reads and writes of clusters: refusals give the reason, and no secret shows."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_secrets_travel_and_do_not_show(parse):
 
 
 def test_every_secret_is_one_that_spark_redacts():
-    # Of spark.redaction.regex, 4.0 to 4.3.
+    # The default of spark.redaction.regex in 4.0 to 4.3.
     redacted = ("secret", "password", "token", "accesskey", "access.key")
     for info in {*LIVE_OPTION_TABLE, *LIVE_SINK_OPTION_TABLE}:
         if "never shown" in info.meaning:

@@ -1,4 +1,4 @@
-"""Offsets are shared out: every one once, in order, in splits of about equal size."""
+"""Offsets are distributed: each one once, in order, in splits of about equal size."""
 
 from __future__ import annotations
 

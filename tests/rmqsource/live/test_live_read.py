@@ -1,4 +1,4 @@
-"""A live read gives the rows that the broker's files give, read by the file source."""
+"""A live read gives the same rows as the file source on the broker's files."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ def test_a_body_that_does_not_inflate(cluster):
     topic, queue_id = cluster.busiest
     record = cluster.served.queues[cluster.busiest].records[3]
     data = bytearray(record.data)
-    data[SYS_FLAG_AT + 3] |= 1  # compressed, it says
+    data[SYS_FLAG_AT + 3] |= 1  # its flag says it is compressed
     record.data = bytes(data)
     with pytest.raises(DamagedStoreError, match=r"broker-a@.*its log at byte"):
         live_rows(cluster, topic=topic)

@@ -1,4 +1,4 @@
-"""A stream of a cluster has every message once, whatever happens to it or to the brokers."""
+"""A stream of a cluster gives every message once, whatever happens to it or to the brokers."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_a_repeated_batch_has_the_same_rows(cluster):
     with pytest.raises(KilledError):
         query.all_available()
     query.reader.stop()
-    queue.hidden = 0  # more is there than when the batch was planned
+    queue.hidden = 0  # more messages are there than when the batch was planned
     rows = follow(cluster, checkpoint)
     assert len(checkpoint.sink[1]) == 5
     assert without_store(rows) == without_store(read_live(options(cluster)))

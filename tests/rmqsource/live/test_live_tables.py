@@ -1,4 +1,4 @@
-"""Tables of a cluster say what the tables of its brokers' files say."""
+"""Tables of a cluster have the same content as the tables of its brokers' files."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_consumer_offsets_outside_of_their_queues(cluster):
 
 @pytest.mark.parametrize("code", [ResponseCode.SYSTEM_ERROR, ResponseCode.TOPIC_NOT_EXIST])
 def test_a_topic_is_left_out_only_if_it_is_gone(cluster, code):
-    """What fails for another reason is not a topic less."""
+    """Other failures do not count as a missing topic."""
     routes = cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
     whole = {row["topic"] for row in live_rows(cluster, "topics")}
     hidden = min(whole)

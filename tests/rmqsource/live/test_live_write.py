@@ -1,4 +1,4 @@
-"""Rows sent to scripted brokers come out of a live read as they went in."""
+"""Rows sent to scripted brokers come back from a live read unchanged."""
 
 from __future__ import annotations
 

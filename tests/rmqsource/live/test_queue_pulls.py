@@ -1,4 +1,4 @@
-"""Results come in the order of the jobs, however long each takes, within a budget of bytes."""
+"""Results come in the order of the jobs, however long each takes, within a limit of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tables of topics and queues say of a compacted topic."""
+"""Topic and queue tables with a compacted topic."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_queue_that_is_lost_is_told_from_one_of_a_deleted_topic(tmp_path: Path
 def test_offsets_that_are_newer_than_the_end_of_a_running_store_are_not_beyond_it(
     tmp_path: Path,
 ) -> None:
-    """A broker wrote the file after the end of the log was found."""
+    """The broker wrote the file after the end of the log had been determined."""
     config = MessageStoreConfig(
         store_path_root_dir=str(tmp_path),
         mapped_file_size_commit_log=4096,

@@ -15,7 +15,7 @@ ROLLBACK = 12
 
 
 def expected_entries(store: GoldenStore) -> list[tuple[int, int]]:
-    """Hash and place of what RocketMQ indexes: the unique key, then the words of KEYS."""
+    """Hash and place of RocketMQ's index entries: the unique key, then the words of KEYS."""
     entries = []
     for m in store.dump("messages"):
         if m["sys_flag"] & ROLLBACK == ROLLBACK:

@@ -1,4 +1,4 @@
-"""Timers and transactions that a broker of 5.5.1 keeps in RocksDB, as its clients saw them."""
+"""Timers and transactions that a 5.5.1 broker keeps in RocksDB, compared with its clients."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_extra_is_named_where_the_library_is_missing(store: GoldenStore, tab
 def test_a_database_that_holds_nothing_is_not_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every broker of 5.4 and later makes one."""
+    """Every broker of 5.4 and later creates one."""
     monkeypatch.setattr(message_database, "ReadOnlyDatabase", None)
     (tmp_path / "rocksdbstore").mkdir()
     for name in ("CURRENT", "000004.log"):

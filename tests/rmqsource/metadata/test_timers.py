@@ -1,4 +1,4 @@
-"""Table ``timers`` against stores of real brokers, and what their clients received."""
+"""Table ``timers`` of stores of real brokers, compared with messages their clients received."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def timers(root, **options):
 
 
 def states(rows):
-    """Return the states of each message, in the order of its rows, by its key."""
+    """Return the states of each message by its key, in the order of its rows."""
     found = {}
     for row in rows:
         found.setdefault(row["keys"][0], []).append(row["state"])

@@ -1,4 +1,4 @@
-"""Odd texts in every option and every key of a broker's file: a value, or an error of ours."""
+"""Odd texts in every option and every key of a broker's file give a value or a proper error."""
 
 from __future__ import annotations
 

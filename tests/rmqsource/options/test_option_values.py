@@ -1,4 +1,4 @@
-"""Options as they are declared: of all tables, and what a declaration makes."""
+"""Option declarations: those of all tables, and the option objects they make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions in SQL: what is read, what is refused, and that they are exact on every path."""
+"""Conditions in SQL: which ones are accepted and refused, and that they are exact on every path."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ QUOTED = ("it's", "''a''", "é", "", " ", "a AND b")
 
 @functools.cache
 def odd_store(root: Any) -> Any:
-    """Return a store with quotes in names, times that Spark cannot hold, and no tags."""
+    """Return a store with quotes in names, times that Spark cannot represent, and no tags."""
     factory = StoreFactory(root, segment_bytes=1 << 14)
     times = (START_MS, START_MS + 1, -(2**62), 2**62, 253_402_300_799_999, 253_402_300_800_000, 0)
     for number in range(90):

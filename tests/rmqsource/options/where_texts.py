@@ -1,4 +1,4 @@
-"""Random conditions for option ``where``, as SQL text, and what they say of a row."""
+"""Random conditions for option ``where`` as SQL text, and their truth for a row."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def where_text(asked: Sequence[Asked]) -> str:
 
 @st.composite
 def conditions(draw: st.DrawFn, rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> Any:
-    """Return one to four comparisons around the values of one row, most of which it passes."""
+    """Return one to four comparisons with values of one row, most of which the row passes."""
     row = draw(st.sampled_from(rows))
     chosen = draw(st.lists(st.sampled_from(columns), min_size=1, max_size=4))
     return [_comparison(draw, rows, row, column) for column in chosen]
@@ -81,7 +81,7 @@ def _comparison(draw: Any, rows: Any, row: dict[str, Any], column: str) -> Asked
 
 
 def _value(draw: Any, row: dict[str, Any], column: str) -> tuple[Any, str]:
-    """Return a value at or near that of a row, or far from all, and its text."""
+    """Return a value equal or close to that of a row, or far from all, and its text."""
     far = draw(st.integers(0, 5)) == 0
     if column == TIME_COLUMN:
         near = row[column]
@@ -109,7 +109,7 @@ def _time(draw: Any, near: datetime | None) -> tuple[int, str]:
 
 
 def micros_of(text: str) -> int:
-    """Return a time as microseconds, also where its offset takes it out of Python's years."""
+    """Return a time as microseconds, even if its offset takes it out of Python's years."""
     local, offset = (text[:-1], "+00:00") if text.endswith("Z") else (text[:-6], text[-6:])
     form = "%Y-%m-%dT%H:%M:%S.%f" if "." in local else "%Y-%m-%dT%H:%M:%S"
     at = datetime.strptime(local.replace(" ", "T"), form).replace(tzinfo=timezone.utc)

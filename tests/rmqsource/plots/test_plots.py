@@ -1,4 +1,4 @@
-"""The plots: what their titles say, and that nothing in them is cut off."""
+"""The plots: the content of their titles, and that nothing in them is cut off."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def assert_whole(ax: Any) -> None:
 
 
 def undrawn_labels(ax: Any) -> set[Any]:
-    """Return the labels of ticks that lie outside of their axis, or of axes that are off."""
+    """Return the labels of ticks outside their axis, or of axes that are off."""
     found = set()
     for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):

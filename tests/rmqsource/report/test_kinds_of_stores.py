@@ -1,4 +1,4 @@
-"""The page of a store whose queues are in a database: the log tells, the rest is not known."""
+"""The page of a store with queues in a database: it uses the log, the rest is not known."""
 
 from __future__ import annotations
 

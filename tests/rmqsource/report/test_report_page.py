@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing else, whatever stands in the store."""
+"""The report: one page that needs no other file, whatever the store's content."""
 
 from __future__ import annotations
 

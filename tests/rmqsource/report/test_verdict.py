@@ -1,4 +1,4 @@
-"""The verdict of a report: every state of each line, and what it tells to do."""
+"""The verdict of a report: every state of each line, and its advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access path ``compaction``: rows as a real client received them; what other paths say of it."""
+"""Access path ``compaction``: rows as a real client received them, and other paths' errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.golden_kinds import OPTIONS, unpack_kind
 from tests.golden_store import golden, tree_state
 from tests.rmqsource.reading import parsed, plan, read_batches, read_rows
 
-# Holds the lock of a broker until its standard input ends.
+# Takes the lock of a broker and keeps it until its standard input ends.
 _BROKER = """
 import fcntl, sys
 lock = open(sys.argv[1], "r+b")
@@ -188,7 +188,7 @@ def test_a_log_that_is_deleted_between_planning_and_reading_is_data_loss(root):
 
 
 def compact_again(root: Path) -> list[int]:
-    """Let a broker drop messages of queue 0; return the queue offsets that are left."""
+    """Let a broker drop messages of queue 0; return the remaining queue offsets."""
     path = root / "compaction" / "compactionCq" / TOPIC / "0" / "0".zfill(20)
     units = path.read_bytes()
     kept = b"".join(units[at : at + 46] for at in (0, 2 * 46, 5 * 46))

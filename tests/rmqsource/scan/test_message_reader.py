@@ -196,7 +196,7 @@ def damaged_body_store(tmp_path, **added):
 
 
 def test_a_log_does_not_end_where_queues_were_made_anew_over_damage(tmp_path):
-    """Their units stand at other queue offsets than the records that follow say."""
+    """Their units have other queue offsets than the following records say."""
     factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 14)
     for number in range(30):
         factory.add("TopicA", queue_id=number % 3, queue_offset=number // 3)
@@ -251,7 +251,7 @@ def test_batches_keep_their_bounds(access):
     batches = list(read_batches(store.root, ("body", "properties_raw"), **options))
     tables = [pa.table(batch) for batch in batches]
     assert max(table.num_rows for table in tables) == 100
-    # One record can be larger than what is left, and inflates beyond its stored size.
+    # One record can be larger than the rest of the limit, and inflates beyond its stored size.
     assert max(pa.compute.sum(pa.compute.binary_length(t["body"])).as_py() for t in tables) < 72_000
     assert tables[0].num_rows <= 256, "the first batch answers a limit at once"
 

@@ -1,4 +1,4 @@
-"""Any predicate through any path gives the rows of a whole scan, filtered; planning is cheap."""
+"""Any predicate on any path gives the filtered rows of a whole scan; planning is cheap."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NAMES = [name for name in (*STORE_NAMES, *CLUSTER_NAMES) if name not in {"empty-
 
 @functools.cache
 def scanned(name):
-    """Return a store whose queues are named, its options, and all rows of a plain scan."""
+    """Return a store with named queues, its options, and all rows of a plain scan."""
     target = Path(tempfile.mkdtemp(prefix="planner-"))
     if name == "small":
         root, options = small_store(target / "store", 150).write(), {}
@@ -86,7 +86,7 @@ KINDS = [
 
 @st.composite
 def predicates(draw, name):  # noqa: C901 (a kind of option a branch)
-    """Return (options, tests of a row): each option with what it means."""
+    """Return (options, tests of a row): each option with its meaning."""
     _, _, rows = scanned(name)
     options, tests = {}, []
 
@@ -503,7 +503,7 @@ def rows_of(name):
 
 
 def asked_keys(store):
-    """Return the keys that RocketMQ was asked for, by topic."""
+    """Return the keys of the queries to RocketMQ, by topic."""
     keys = defaultdict(set)
     dump = "query_by_key" if store.is_cluster else "index_query"
     for line in store.dump(dump):
@@ -551,7 +551,7 @@ def test_single_keys_through_the_forced_index(name):
 
 @pytest.mark.parametrize("name", ["classic-5x", "classic-4x"])
 def test_rocketmq_finds_the_same_messages(name):
-    """Where RocketMQ's own answer is complete: below its cap of 64, all times, no collision."""
+    """Cases with a complete answer of RocketMQ: below its cap of 64, all times, no collision."""
     store = golden(name)
     compared = 0
     for line in store.dump("index_query"):
@@ -650,7 +650,7 @@ def forward_slots(files):
 
 
 def zero_slots(files):
-    """Lose some slots of each file: its entries are there, and no chain leads to them."""
+    """Lose some slots of each file: its entries remain, but no chain leads to them."""
     for path in files:
         with path.open("r+b") as f:
             f.seek(INDEX_HEADER.size + 80)

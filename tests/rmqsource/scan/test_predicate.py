@@ -68,7 +68,7 @@ def pushed(*filters, predicate=ScanPredicate(), table="messages"):  # noqa: B008
     return with_filters(predicate, filters, table)
 
 
-# -- the oracle: what a predicate and what a filter say of one row -------------------------------
+# -- the oracle: the truth of a predicate and of a filter for one row -----------------------------
 
 
 def matches_row(predicate, row):
@@ -233,7 +233,7 @@ def test_predicate_and_residual_equal_the_filters(base, wanted, rows):
         assert all(b is None or -(2**bits) <= b < 2**bits for b in bounds)
 
 
-# -- what is taken, by name ----------------------------------------------------------------------
+# -- accepted filters, by name --------------------------------------------------------------------
 
 
 def test_options_become_fields():
@@ -279,7 +279,7 @@ def test_times_that_spark_cannot_hold_are_outside_of_any_bound():
         (LessThan(("store_timestamp",), at(500)), "store_time_ms", (TIMESTAMP_MIN_MS, 1)),
         (LessThan(("store_timestamp",), at(0)), "store_time_ms", (TIMESTAMP_MIN_MS, 0)),
     ],
-    # Workers of a parallel run must agree on names: the order of a set is each process's own.
+    # Workers of a parallel run must agree on names, but sets have another order in each process.
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_taken(spark_filter, field, value):

@@ -1,4 +1,4 @@
-"""Queues that are damaged, lost or stale never make an answer short."""
+"""Damaged, lost or stale queues never make an answer incomplete."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_topics_that_topics_json_does_not_name(small_root):
 
 
 def test_a_store_of_message_store_is_read_through_its_queues(tmp_path):
-    """It has no topics.json: the directories of its queues say which there are."""
+    """Without a topics.json the directories of its queues show which queues there are."""
     with MessageStore(MessageStoreConfig(store_path_root_dir=str(tmp_path))) as store:
         for number in range(400):
             topic = "few" if number % 100 == 7 else "many"
@@ -236,7 +236,7 @@ def test_damaged_queues_that_nothing_names(change, small_root):
 
 
 def test_too_much_to_prove_it_by(small_root, monkeypatch):
-    """Where nothing names the queues, what cannot be counted is not trusted."""
+    """If nothing names the queues, a queue that cannot be counted is not trusted."""
     monkeypatch.setattr(queue_path, "_MOST_QUEUES", 1)
     (small_root / "config/topics.json").unlink()
     (way,) = plan(small_root, topic="Small")
@@ -269,7 +269,7 @@ def test_what_no_queue_has_yet_is_scanned(name, tmp_path):
 
 
 def test_phantom_units_of_a_cut_log(tmp_path):
-    """Units after the cut stay; later records can lie where they point (RocketMQ counts them)."""
+    """Units after the cut remain; later records can be where they point (RocketMQ counts them)."""
     factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 14)
     for number in range(30):
         factory.add(("A", "B")[number % 2], b"y" * 90)
@@ -392,7 +392,7 @@ def test_a_queue_that_evidently_lost_units_is_not_read_as_it_is(tmp_path, caplog
 
 @pytest.mark.parametrize("lose", [(2,), (0,), (1, 2)])
 def test_lost_queues_that_nothing_names(tmp_path, monkeypatch, lose):
-    """Their records lie where no queue's unit points."""
+    """No queue has units that point at their records."""
     factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 14)
     for number in range(900):
         factory.add("Big", b"x" * 100)
@@ -443,7 +443,7 @@ def test_a_damaged_number_of_queues_is_not_counted_up_to(options, small_root):
 
 @pytest.mark.parametrize("steps", [-119, -1, 1])
 def test_a_unit_that_points_into_another_record_hides_none(steps, small_root):
-    """It would be read, and dropped as damage; the bytes before it pass for covered."""
+    """It would be read, and dropped as damage; the bytes before it count as covered."""
     (first, *_) = queue_files(small_root, "Small")
     units = units_of(first)
     at = int.from_bytes(units[5][:8], "big") + steps

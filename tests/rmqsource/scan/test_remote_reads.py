@@ -1,4 +1,4 @@
-"""Plans and tasks on a remote store: how many requests, how many bytes, and what goes wrong."""
+"""Plans and tasks on a remote store: number of requests, bytes, and failures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def uri(root, objects, monkeypatch):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Return a store with several index files; its log ends far before its segment does."""
+    """Return a store with several index files, whose log ends far before its segment does."""
     root = tmp_path_factory.mktemp("large") / "store"
     make_store(
         root,
@@ -136,7 +136,7 @@ def test_tasks_fetch_what_the_plan_says(large_uri, large, objects, options, colu
     assert rows == read_rows(large, columns, **options)
     planned = plans[0].bytes_to_read
     assert sum(row is not None for row in rows) > 0
-    # Where a range to be scanned begins and ends is looked for in a few blocks.
+    # The ends of a range to scan are located with a few blocks.
     scanned = sum(isinstance(part, LogSlice) for split in plans[0].splits for part in split.parts)
     bounds = 3 * 65_536 * scanned
     assert objects.bytes_read() <= 1.1 * planned + bounds

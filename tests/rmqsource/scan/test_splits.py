@@ -1,4 +1,4 @@
-"""Splits: how many, how large, and that they hold each part once."""
+"""Splits: their number and size, and that they have each part once."""
 
 from __future__ import annotations
 

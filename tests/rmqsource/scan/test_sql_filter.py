@@ -1,4 +1,4 @@
-"""Option ``sqlFilter``: the rows of a scan whose properties match, as for one message each."""
+"""Option ``sqlFilter`` gives the rows of a scan whose properties match one by one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rows_are_those_that_match_alone(name, expression):
     expected = [row for row in rows if wanted.matches(dict(row["properties"]))]
     found = read_rows(store.root, columns, sqlFilter=expression, **store.options)
     assert found == expected
-    if name != "crashed-5x":  # of all stores together each expression tells rows apart
+    if name != "crashed-5x":  # over all stores, each expression selects some rows and not others
         assert len(found) < len(rows)
 
 
@@ -184,7 +184,7 @@ def test_dialects_differ():
 
 
 def test_options_are_parsed_without_a_warning():
-    """Spark parses them in several processes: who loads them warns, once."""
+    """Spark parses them in several processes: the one that loads them warns, once."""
     options = parsed("anywhere", sqlFilter="n LIKE 'x%'")
     with pytest.warns(IgnoredInputWarning, match="option sqlFilter: RocketMQ ignores"):
         warn_of_ignored_input(options)

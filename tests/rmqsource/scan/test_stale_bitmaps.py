@@ -1,4 +1,4 @@
-"""Reads with a SQL filter do not ask the bitmaps of extension units: they may be of another one."""
+"""Reads with a SQL filter ignore bitmaps of extension units: they may be of another filter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_rows_are_those_of_a_scan(name):
 
 
 def test_a_registered_filter_that_a_crash_lost_leaves_out_no_row(tmp_path):
-    """A broker died before it saved the change; the next one was stopped cleanly, and hides it."""
+    """A broker died before saving the change; the next one was stopped cleanly, which hides it."""
     saved = tmp_path / "config" / "consumerFilter.json"
     first = FilteringStore(tmp_path)
     with without_threads(), first.store:

@@ -1,4 +1,4 @@
-"""Which stores a read opens, tokens that pin them, and a store that a broker is writing to."""
+"""The stores that a read opens, tokens that pin them, and a store that a broker is writing to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.golden_store import golden, tree_state
 from tests.rmqsource.reading import expected_rows, parsed, plan, read_places, read_rows
 from tests.store_factory import small_store
 
-# Holds the lock of a broker and appends the records that it is handed, one a line, as hex.
+# Takes a broker's lock and appends the records that it is handed, one a line, as hex.
 _BROKER = """
 import fcntl, sys
 log, lock = open(sys.argv[1], "r+b", buffering=0), open(sys.argv[2], "r+b")
@@ -36,7 +36,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def live_store(tmp_path):
-    """Return a store that another process has open, and a function that makes it append one."""
+    """Return a store that another process has open, and a function that lets it append a record."""
     factory = small_store(tmp_path / "store", 40, segment_bytes=1 << 16)
     root = factory.write(abort=b"123")
     paths = [str(factory.segment_path()), str(root / "lock")]
@@ -153,7 +153,7 @@ def test_what_is_no_token_is_refused(bad):
 
 
 def _expired_since(tmp_path, gone):
-    """Return a store, a token of it, its messages, and the token's end, after segments went."""
+    """Return a store, a token of it, its messages, and the token's end, after segments expired."""
     factory = small_store(tmp_path / "store", 90, segment_bytes=2048)
     root = factory.write()
     token = rmqsource.snapshot(str(root))
@@ -192,7 +192,7 @@ def test_metadata_of_a_pinned_store_tells_data_loss_too(tmp_path):
 
 
 def test_all_that_a_token_pins_is_gone_and_newer_messages_are_there(tmp_path):
-    """They are of a later time: a token that ends before them brings none of them."""
+    """The new records are later: a token that ends before them includes none of them."""
     factory = small_store(tmp_path / "store", 90, segment_bytes=2048)
     root = factory.write()
     token = json.dumps({"stores": {str(root): {"begin": 0, "end": 2048}}})

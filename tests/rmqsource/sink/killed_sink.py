@@ -30,7 +30,7 @@ _MOST_BODY_BYTES = 900
 
 
 def rows_of(version: int) -> int:
-    """Return how many messages a job has: less than a segment holds, or several of them."""
+    """Return the number of messages of a job: less than a segment, or several segments."""
     return random.Random(version).choice([1, 7, 30, 90])
 
 
@@ -76,9 +76,9 @@ def write_job(
     Parameters
     ----------
     die_after
-        Die at the n-th call that changes files; -1: do not.
+        Die at the n-th call that changes files; not at all if -1.
     die_at
-        Die at the first such step of the commit; empty: do not.
+        Die at the first such step of the commit; not at all if empty.
     """
     generator = random.Random(seed)
     if die_after >= 0:

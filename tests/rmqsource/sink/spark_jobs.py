@@ -1,4 +1,4 @@
-"""Spark applications that are killed: ``python -m tests.rmqsource.sink.spark_jobs WHAT …``."""
+"""Spark applications to be killed: ``python -m tests.rmqsource.sink.spark_jobs WHAT …``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_MIRRORED_AT_ONCE = 40
 
 
 def write_versions(root: str, first: str) -> None:
-    """Write one job after the other, for ever; say when the first begins."""
+    """Write one job after the other, forever; report when the first begins."""
     spark = _session()
     for version in itertools.count(int(first)):
         batches = [batch for batch in batches_of(version) if batch.num_rows]
@@ -34,7 +34,7 @@ def write_versions(root: str, first: str) -> None:
 
 
 def stream(root: str, source: str, checkpoint: str, pids: str) -> None:
-    """Append what lies in a directory of JSON files; note the processes before."""
+    """Append the rows of a directory of JSON files; record the running processes before."""
     spark = _session()
     java = spark.sparkContext._gateway.proc.pid
     Path(pids).write_text(f"{java} {os.getpid()}")
@@ -50,9 +50,9 @@ def stream(root: str, source: str, checkpoint: str, pids: str) -> None:
 
 
 def mirror(root: str, target: str, checkpoint: str, trigger: str) -> None:
-    """Mirror a store into another one; say when the query begins.
+    """Mirror a store into another one; report when the query begins.
 
-    Trigger ``follow`` goes on for ever, ``end`` ends with what is there.
+    Trigger ``follow`` goes on forever, ``end`` stops at the present end.
     """
     spark = _session()
     sys.stdout.write(f"{READY}\n")

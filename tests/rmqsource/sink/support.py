@@ -1,4 +1,4 @@
-"""Batches as Spark hands them over, converted and decoded again."""
+"""Batches as Spark passes them, converted and decoded again."""
 
 from __future__ import annotations
 

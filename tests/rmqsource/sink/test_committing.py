@@ -223,7 +223,7 @@ def test_a_refused_write_makes_nothing_in_the_store(tmp_path):
 
 
 def test_a_job_that_commits_is_waited_for(tmp_path, monkeypatch):
-    """Its lock is no broker's: when its turn is over the store is free."""
+    """The lock belongs to a job, not to a broker: after the job the store is free."""
     write(tmp_path, [rows(0, 5)])
     states = iter([StoreState.LIVE, StoreState.STOPPED])
     monkeypatch.setattr(committing, "store_state", lambda _: next(states))

@@ -1,4 +1,4 @@
-"""Disks that fail in the middle of a commit: what is reported is what is in the store."""
+"""Disks that fail in the middle of a commit: the report must match the content of the store."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ CALLS = ("pwrite", "ftruncate", "fdatasync", "fsync", "unlink", "open", "mkdir",
 
 @pytest.fixture
 def _disk(monkeypatch):
-    """Nothing waits for a disk; a test may put its own calls in the place of these."""
+    """Calls that do not wait for a disk; a test may replace them."""
     for name in ("fdatasync", "fsync"):
         monkeypatch.setattr(os, name, lambda _: None)
 
 
 @pytest.fixture
 def prepared(tmp_path, _disk):
-    """Return a function that makes a store with messages and a staged job, each time anew."""
+    """Return a function that makes a new store with messages and a staged job at each call."""
     write(tmp_path / "made", [rows(0, 30)])
     count = itertools.count()
 
@@ -55,7 +55,7 @@ def opened_once_more(root, plan):
 
 
 def outcome(root, plan, parts, hook=lambda _: None, stop=lambda: None):
-    """Commit, and return what was reported; check that it is what is in the store."""
+    """Commit; check that the report matches the store, and return it."""
     text = ""
     try:
         reported = "committed" if commit_parts(plan, parts, hook=hook) else "nothing"
@@ -78,7 +78,7 @@ def outcome(root, plan, parts, hook=lambda _: None, stop=lambda: None):
 
 
 class FailingSteps:
-    """Raises an OSError at the n-th moment of a commit, and at all that follow, or at that only."""
+    """Raises an OSError at the n-th moment of a commit, and at all later ones, or at that only."""
 
     def __init__(self, at, lasts):
         self.at, self.lasts, self.names = at, lasts, []
@@ -102,7 +102,7 @@ def test_an_error_at_any_step_is_an_absent_job_and_one_behind_the_commit_point_i
     names = watcher.names[first:]
     reported = [outcome(*prepared(), FailingSteps(first + at, lasts)) for at in range(len(names))]
     point -= first
-    # The hook after a step fails what was done: at the eight bytes they are taken back.
+    # The hook after a step makes the step fail: at the eight bytes they are taken back.
     doubtful = {names[at] for at in range(point + 1) if reported[at] == "in doubt"}
     begun = {"before eight bytes", "after eight bytes", "before eight bytes sync", COMMIT_POINT}
     assert doubtful == (begun if lasts else set())
@@ -112,7 +112,7 @@ def test_an_error_at_any_step_is_an_absent_job_and_one_behind_the_commit_point_i
 
 
 class FailingCalls:
-    """Lets calls of the operating system fail that change files below a directory."""
+    """Lets system calls fail that change files below a directory."""
 
     def __init__(self, monkeypatch, at, lasts):
         self.at, self.lasts, self.made, self.is_on = at, lasts, 0, True
@@ -144,7 +144,7 @@ def test_a_call_of_the_system_that_fails_fails_no_job_that_is_in_the_log(prepare
         if calls.made < at:
             break
     assert {"absent", "committed"} <= set(reported) <= {"absent", "committed", "in doubt"}
-    assert set(reported[-10:]) == {"committed"}  # on some calls before the commit nothing depends
+    assert set(reported[-10:]) == {"committed"}  # some calls before the commit are not essential
 
 
 @pytest.mark.usefixtures("_disk")

@@ -1,4 +1,4 @@
-"""A write is killed, again and again; each job is in the store wholly or not at all, and once."""
+"""A write is killed, again and again; each job is in the store completely once, or not at all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_two_jobs_at_once_follow_each_other(tmp_path, writers):
 
 
 def kill_jobs(root: Path, writers: Writers, seed: int, kills: int) -> int:
-    """Kill jobs of one store until so many died; return how many died."""
+    """Kill jobs on one store until so many died; return how many died."""
     generator = random.Random(seed)
     version = seed << 10
     committed: list[int] = []
@@ -77,13 +77,13 @@ def kill_jobs(root: Path, writers: Writers, seed: int, kills: int) -> int:
 
 
 def judge_store(root: Path, committed: list[int], version: int, how: int) -> bool:
-    """Return whether a job is in the store; it has those that were committed before as well.
+    """Return whether a job is in the store; earlier committed jobs must be there too.
 
     Parameters
     ----------
     how
-        0: only read; the next job finds the store as it is. 1 and 2: open and close it before as
-        well, as a writer does and for a commit. 3: open it twice.
+        0: only read; the next job finds the store as it is. 1 and 2: first open and close it, as a
+        writer does and as a commit does. 3: open it twice.
     """
     if not StoreDirectory(str(root)).stat(str(root / "commitlog")):
         return False
@@ -114,7 +114,7 @@ def _holds(root: Path, config: MessageStoreConfig, committed: list[int], version
 
 
 def _bodies(snapshot: StoreSnapshot) -> list[bytes]:
-    """Return the bodies of all messages that are in the log."""
+    """Return the bodies of all messages in the log."""
     from store_core.codec.message_batch_codec import MessageColumns
     from store_core.log.commit_log import scan_frames
     from store_core.log.log_scan import skip_gap

@@ -1,4 +1,4 @@
-"""Nulls at every place of a row: what else the row holds is not lost with them."""
+"""Nulls at every place of a row: the row's other values are not lost with them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def expected(row):
 
 
 def in_words(properties):
-    """Return properties with a list of words for KEYS; without what has only blanks."""
+    """Return properties with a list of words for KEYS; without blank ones."""
     return {name: value.split() for name, value in properties.items() if value.split()}
 
 

@@ -1,4 +1,4 @@
-"""What is read from a store of RocketMQ and written to a new one comes back equal."""
+"""Rows read from a RocketMQ store and written to a new one come back equal."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_messages_come_back_equal(name, tmp_path):
         assert again.column(column).to_pylist() == wanted, column
     with StoreSnapshot(tmp_path) as snapshot:
         found = check_store(snapshot).findings
-    # Broker's own topics are not noted in topics.json: a broker makes them itself.
+    # The broker's own topics are not in topics.json: a broker creates them itself.
     assert [str(finding) for finding in found if finding.severity is not Severity.INFORMATION] == []
 
 
@@ -84,7 +84,7 @@ def broker_config(store, path):
 
 
 def without_crc(value):
-    """Return properties without the CRC of the record that they were in."""
+    """Return properties without the CRC of their record."""
     if isinstance(value, bytes):
         return CRC_ENTRY.sub(b"", value)
     if isinstance(value, list) and value and isinstance(value[0], tuple):

@@ -50,7 +50,7 @@ row = st.fixed_dictionaries(
 
 
 def model_properties(values):
-    """Return the properties of a row by the rules, in Python."""
+    """Compute the properties of a row by the rules, in Python."""
     found = dict((values["properties"] or {}).items())
     named = {
         "KEYS": None if values["keys"] is None else " ".join(values["keys"]),
@@ -86,7 +86,7 @@ def test_rows_are_converted_as_the_rules_say(rows, skipped):
 
 
 def converted_without_maps(rows, bad_rows):
-    """Return rows of which all properties are known, some delayed; None when none is left."""
+    """Return rows with all properties known, some delayed; None if none is left."""
     columns = {name: [r[name] for r in rows] for name in rows[0] if name != "properties"}
     columns["delay_level"] = [r["flag"] and abs(r["flag"]) % 19 for r in rows]
     if bad_rows == "drop":
@@ -117,7 +117,7 @@ def test_what_is_known_of_rows_stages_what_their_records_say(rows, bad_rows):
     if converted is None:
         return
     batch = converted.batch
-    # A task keeps no row's transaction; the index asks for it all the same.
+    # A task keeps no row's transaction; the index uses it nevertheless.
     flags = pa.array([(0, 4, 8, 12)[n % 4] for n in range(batch.num_rows)], pa.int32())
     batch = batch.set_column(batch.schema.get_field_index("sys_flag"), "sys_flag", flags)
     converted = converted._replace(batch=batch)
@@ -127,7 +127,7 @@ def test_what_is_known_of_rows_stages_what_their_records_say(rows, bad_rows):
 
 
 def staged_rows(converted, properties):
-    """Return what a task tells the commit of its records."""
+    """Return a task's report of its records to the commit."""
     with TemporaryDirectory() as directory:
         levels = [1000 * level for level in range(1, 19)]
         writer = StagedPartWriter(directory, "part", levels, with_tags=True)

@@ -1,4 +1,4 @@
-"""Rows are the same in whatever batches they come."""
+"""Rows are stored the same, however they are split into batches."""
 
 from __future__ import annotations
 

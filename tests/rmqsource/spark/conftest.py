@@ -24,5 +24,5 @@ def read(spark):
 
 @pytest.fixture
 def pushing_read(pushdown_spark, read):
-    """Return the same with filter pushdown switched on, whatever this Spark makes of it."""
+    """Return the same reader with filter pushdown on, if this Spark supports it."""
     return read

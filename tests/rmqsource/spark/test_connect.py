@@ -1,4 +1,4 @@
-"""Spark Connect: the client hands the source over, and the server's Python runs it."""
+"""Spark Connect: the client passes the source on, and the server's Python runs it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_batch_and_a_stream(tmp_path):
 
 
 def answer_of(client, directory, *arguments):
-    """Run a client and a server of its own; return what the client printed."""
+    """Run a client and a server of its own; return the client's output."""
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -40,14 +40,14 @@ def test_copied_messages_are_equal(read, copied, tmp_path, name):
     topics = [row.topic for row in messages.select("topic").distinct().collect()]
     normal = [topic for topic in topics if topic_kind(topic) == "normal"]
     left = messages.where(messages["topic"].isin(normal)).select(*KEPT)
-    # The CRC of the record that they were in is not theirs in another.
+    # The CRC of one record is not valid in another.
     own = sf.map_filter("properties", lambda name, _: name != "__CRC32#")
     left = left.withColumn("properties", own)
     again = read(tmp_path / "copy").select(*KEPT)
     assert (done.commit.messages, done.skipped) == (left.count(), messages.count() - left.count())
     order = [name for name in KEPT if name != "properties"]  # a map has no order
     assert_df_equality(left.orderBy(*order), again.orderBy(*order), ignore_nullable=True)
-    if name == "batch-5x":  # its light queues need the broker's configuration
+    if name == "batch-5x":  # its light queues require the broker's configuration
         return
     with StoreSnapshot(str(tmp_path / "copy")) as snapshot:
         found = check_store(snapshot).findings
@@ -75,7 +75,7 @@ def test_nothing_that_matches_copies_nothing(spark, tmp_path):
 
 @pytest.mark.parametrize("with_system", [False, True])
 def test_timer_messages_come_with_system_topics_and_the_wheel_never(spark, tmp_path, with_system):
-    """A broker on the copy begins at the first timer message: nothing names places in a log."""
+    """A broker on the copy begins at the first timer message: nothing refers to places in a log."""
     from rmqsource.transfer.copy_store import copy_store
 
     rmqsource.register(spark)

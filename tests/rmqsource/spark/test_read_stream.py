@@ -39,7 +39,7 @@ def growing(tmp_path):
 
 
 class Query:
-    """Runs a streaming DataFrame into a list of batches, again and again."""
+    """Runs a streaming DataFrame repeatedly, and collects its batches."""
 
     def __init__(self, frame, checkpoint):
         self.frame, self.checkpoint = frame, checkpoint
@@ -47,7 +47,7 @@ class Query:
         self.progress = []
 
     def run(self, **trigger):
-        """Run all that is there; return the rows of all batches so far."""
+        """Run until no data is left; return the rows of all batches so far."""
 
         def keep(batch, number):
             self.batches[number] = [tuple(row) for row in batch.collect()]
@@ -88,7 +88,7 @@ def refused(frame, checkpoint, words):
 @pytest.mark.parametrize("trigger", ["availableNow", "once"])
 def test_one_batch_without_limits(growing, stream, tmp_path, trigger):
     query = Query(stream(growing.root).select("body"), tmp_path / "checkpoint")
-    for count in (50, 30):  # the second query goes on where the first one was
+    for count in (50, 30):  # the second query continues where the first one stopped
         growing.put(count)
         assert [body for (body,) in query.run(**{trigger: True})] == growing.put_bodies
     assert [len(rows) for rows in query.batches.values()] == [50, 30]

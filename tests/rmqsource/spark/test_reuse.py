@@ -1,4 +1,4 @@
-"""One DataFrame or view in many queries: each gives what it gives on a DataFrame of its own."""
+"""One DataFrame or view in many queries: the results are those of separate DataFrames."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUERIES = 6
 
 @pytest.fixture
 def switched(request, spark):
-    """Switch filter pushdown as the parameter says, whatever this Spark makes of it."""
+    """Switch filter pushdown as the parameter says, if this Spark supports it."""
     spark.conf.set(PUSHDOWN, request.param)
     yield spark
     spark.conf.unset(PUSHDOWN)
@@ -39,7 +39,7 @@ def _sql(condition):
     return lambda spark, frame: spark.sql(f"SELECT count(*) FROM {VIEW} {condition}").first()[0]
 
 
-# Each with what it gives of the rows of the store.
+# Each with its result on the rows of the store.
 ASKED = {
     "count": (lambda spark, frame: frame.count(), len),
     "topic": (

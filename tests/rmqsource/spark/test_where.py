@@ -1,4 +1,4 @@
-"""Option ``where`` gives what Spark's own WHERE gives for the same text."""
+"""Option ``where`` gives the same rows as Spark's own WHERE for the same text."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_streaming_batch_is_written_once(spark, read, tmp_path):
     lines = [json.dumps({"topic": "A", "body": str(i)}) for i in range(5)]
     (source / "1.json").write_text("\n".join(lines))
     run()
-    for path in (checkpoint / "commits").iterdir():  # killed before Spark noted its own success
+    for path in (checkpoint / "commits").iterdir():  # killed before Spark recorded its success
         path.unlink()
     run()
     assert [bytes(r.body) for r in read(store).collect()] == [b"%d" % i for i in range(5)]

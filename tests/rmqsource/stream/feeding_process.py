@@ -1,4 +1,4 @@
-"""This project's store, fed: ``python -m tests.rmqsource.stream.feeding_process``.
+"""Feeds a store of this project: ``python -m tests.rmqsource.stream.feeding_process``.
 
 Arguments: ``ROOT JOURNAL SEED``. Commands and journal are those of `live_store`.
 """
@@ -21,7 +21,7 @@ _MOST_AT_ONCE = 30
 
 
 class FeedingStore:
-    """Puts one by one and in batches; deletes what the stream has passed."""
+    """Puts one by one and in batches; deletes segments the stream has passed."""
 
     def __init__(self, root: str, journal: str, seed: int) -> None:
         sizes = {key: str(size) for key, size in SIZES.items()}
@@ -49,7 +49,7 @@ class FeedingStore:
             self._note(f"ok {len(some)}")
 
     def expire(self, offset: int) -> None:
-        """Delete segments that end at an offset or before, as age does."""
+        """Delete segments that end at an offset or before, as expiry does."""
         segments = sorted((self._root / "commitlog").iterdir())
         long_ago = time.time() - _LONG_AGO_S
         for path, after in zip(segments, segments[1:]):
@@ -63,7 +63,7 @@ class FeedingStore:
     def _messages(self, count: int) -> list[Message]:
         """Return messages for one queue: a batch is for one."""
         generator, queue_id = self._generator, self._generator.randrange(4)
-        may_be_large = count == 1  # a batch is one write: it fits a segment as a whole
+        may_be_large = count == 1  # a batch is one write: it must fit a segment
         topic = f"Feed{self._number // _MESSAGES_PER_TOPIC}"
         some = []
         for _ in range(count):

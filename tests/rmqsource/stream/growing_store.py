@@ -14,16 +14,16 @@ SEGMENT_BYTES = 4096
 
 
 class GrowingStore:
-    """Opened without its threads: nothing happens but what the test does.
+    """A store without threads: only the test changes it.
 
     Parameters
     ----------
     root
         The store root.
     clock
-        Store times in ms; None: the real ones.
+        Clock for store times in ms; the real one if None.
     first_number
-        Of the first message that is put: keys are unique where a store is opened again.
+        Number of the first message to put: keys stay unique when a store is opened again.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class GrowingStore:
         self.open()
 
     def open(self) -> None:
-        """Open it, as a broker that starts."""
+        """Open the store, as a starting broker does."""
         more = {} if self._clock is None else {"clock": self._clock}
         self.store = MessageStore(self._config, **more)
         self.store.load()
@@ -68,11 +68,11 @@ class GrowingStore:
             self.dispatch()
 
     def dispatch(self) -> None:
-        """Give the queues all that is in the log."""
+        """Dispatch the whole log to the queues."""
         dispatch_all(self.store)
 
     def flush(self) -> None:
-        """Force the log to the disk, and say so in the checkpoint."""
+        """Force the log to the disk, and update the checkpoint."""
         services = self.store.services
         services.flush.flush_service.finish()
         services.checkpoint.finish()
@@ -87,7 +87,7 @@ class GrowingStore:
         self.open()
 
     def expire(self, segments: int) -> None:
-        """Delete the oldest segments, as a broker does when their time has come."""
+        """Delete the oldest segments, as a broker does when they expire."""
         for path in self.segments()[:segments]:
             path.unlink()
 

@@ -1,7 +1,7 @@
 """A process that starts mirrors and lets them die.
 
 ``python -m tests.rmqsource.stream.killed_mirror``
-A run writes to the source itself: both stores and the checkpoint are found as a kill left them.
+A run writes to the source itself: it finds both stores and the checkpoint as a kill left them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tests.store_core.crash.by_hand import nothing_forced
 from tests.store_core.crash.killed_writer import Death, serve
 
 OPENING, GROWING, LOOKING = "source opened", "source grows", "new data looked for"
-"""What a run does besides the steps of its batches."""
+"""Work of a run besides the steps of its batches."""
 CALLS = "calls"
 MOST_PER_BATCH, ROUNDS, REOPENED = 8, 6, 0.2
 _MOST_MESSAGES = 1000
 
 
 class CheckpointFiles(Checkpoint):
-    """A checkpoint on disk: a file for each batch in either log, made under another name."""
+    """A checkpoint on disk: a file for each batch in either log, created under another name."""
 
     def __init__(self, root: Path) -> None:
         self._offsets, self._commits = root / "offsets", root / "commits"
@@ -35,12 +35,12 @@ class CheckpointFiles(Checkpoint):
         super().__init__(texts, len(_logged(self._commits)))
 
     def log_offsets(self, text: str) -> None:
-        """Note the end of the next batch, before it runs."""
+        """Record the end of the next batch, before it runs."""
         _log(self._offsets / str(len(self.offsets)), text)
         super().log_offsets(text)
 
     def log_commit(self, number: int) -> None:
-        """Note that a batch is done."""
+        """Record that a batch is done."""
         _log(self._commits / str(number), "{}")
         super().log_commit(number)
 
@@ -59,14 +59,14 @@ def _log(path: Path, text: str) -> None:
 
 
 class Journal:
-    """Notes each step of a run in a file, which outlives a kill; may kill this process there.
+    """Records each step of a run in a file, which survives a kill; may kill this process there.
 
     Parameters
     ----------
     path
         Of the file.
     die_at, die_after
-        Die when a step with this name is reached for the n-th time; empty: do not.
+        Die when a step with this name is reached for the n-th time; not at all if empty.
     """
 
     def __init__(self, path: Path, die_at: str, die_after: int) -> None:
@@ -74,7 +74,7 @@ class Journal:
         self._die_at, self._left = die_at, die_after
 
     def note(self, step: str) -> None:
-        """Note a step that begins, or that a batch has done."""
+        """Record a step that begins, or that a batch has completed."""
         os.write(self._file, f"{step}\n".encode())
         if step == self._die_at:
             self._left -= 1
@@ -82,13 +82,13 @@ class Journal:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def note_of_batch(self, _: int, step: str) -> bool:
-        """Note a step of a batch; the query goes on."""
+        """Record a step of a batch; return that the query goes on."""
         self.note(step)
         return False
 
 
 def mirror(root: str, run: int, die_at: str, die_after: int) -> None:
-    """Let the source grow and mirror it, batch after batch; at the end all that is left.
+    """Let the source grow and mirror it, batch after batch; at the end mirror the rest.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def mirror(root: str, run: int, die_at: str, die_after: int) -> None:
         Number of this run.
     die_at, die_after
         Die when a step is reached for the n-th time, or at the n-th of all ``CALLS`` that change
-        or open files; empty: do not.
+        or open files; not at all if empty.
     """
     generator, place = random.Random(run), Path(root)
     journal = Journal(place / "journal", die_at, die_after)

@@ -1,8 +1,8 @@
-"""A store that another process writes while a stream follows it, and what must come out.
+"""A store that another process writes while a stream follows it, and the expected result.
 
 The process obeys standard input (`put N`, `expire OFFSET`), and keeps a journal: a line
-``put TOPIC QUEUE MD5`` before each message, a line ``ok N`` when the N oldest of them that wait
-for it are stored.
+``put TOPIC QUEUE MD5`` before each message, and a line ``ok N`` when the N oldest unconfirmed
+messages are stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIZES = {
     "deleteConsumeQueueFilesInterval": 1,
     "fileReservedTime": 72,
 }
-"""Small files, so that they roll; old ones go when they are told to be old."""
+"""Small files, so that they roll; old ones expire when the test says they are old."""
 
 _ROOT = Path(__file__).parents[3]
 _WAIT_SECONDS = 60
@@ -50,7 +50,7 @@ class Put(NamedTuple):
 
 
 class Feeder:
-    """A process that puts and deletes while it is not waited for.
+    """A process that puts and deletes while the test goes on.
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ class Feeder:
                     self._answered.notify_all()
         with self._answered:
             self._process.stdout.close()
-            self.waiting = 0  # it ended, or died; `stop` tells
+            self.waiting = 0  # it has ended or died; `stop` reports that
             self._answered.notify_all()
 
     def tell(self, command: str) -> None:
-        """Say what to do next."""
+        """Send the next command."""
         assert self._process.stdin is not None
         assert self._process.poll() is None, "it died"
         with self._answered:
@@ -90,7 +90,7 @@ class Feeder:
         self._process.stdin.flush()
 
     def wait(self) -> None:
-        """Wait until all is done that was said."""
+        """Wait until all commands are done."""
         with self._answered:
             assert self._answered.wait_for(lambda: self.waiting == 0, _WAIT_SECONDS), "it hangs"
 
@@ -102,7 +102,7 @@ class Feeder:
         self._listener.join()
 
     def kill(self) -> None:
-        """End it by a signal, wherever it is."""
+        """Kill it with a signal, wherever it is."""
         assert self._process.stdin is not None
         self._process.kill()
         self._process.wait()
@@ -111,7 +111,7 @@ class Feeder:
 
 
 class Proof:
-    """Compares what a stream delivers with what the journal of the writing process says.
+    """Compares the stream's output with the journal of the writing process.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Proof:
         self.messages = 0
 
     def deliver(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Take in rows of a batch: each queue without a gap, the log in its order."""
+        """Add rows of a batch; check that each queue has no gap, and the log's order is right."""
         for row in rows:
             queue = (row["topic"], row["queue_id"])
             assert row["queue_offset"] == self._next_offsets[queue], (queue, row["queue_offset"])
@@ -150,13 +150,13 @@ class Proof:
                 assert not is_sure, f"not delivered: {put}; instead {self._delivered[0]}"
 
     def process_ended(self) -> None:
-        """What the journal does not acknowledge may be stored or not."""
+        """Messages the journal does not acknowledge may be stored or not."""
         self._read_journal()
         self._stored.extend((put, False) for put in self._unknown)
         self._unknown.clear()
 
     def finish(self) -> None:
-        """Nothing is missing, and nothing is left over."""
+        """Check that nothing is missing, and nothing is left over."""
         self.compare()
         assert not self._delivered, f"nobody put {self._delivered[0]}"
         missing = [put for put, is_sure in self._stored if is_sure]
@@ -178,7 +178,7 @@ class Proof:
 
 
 class Followed(NamedTuple):
-    """What came of it."""
+    """Result of following a store."""
 
     messages: int
     batches: int
@@ -195,11 +195,11 @@ class LiveFollow:
     root
         The store.
     journal
-        Of the processes.
+        Journal of the processes.
     seed
-        Of batches and kills.
+        Seed of batches and kills.
     options
-        Of the stream.
+        Options of the stream.
     """
 
     def __init__(self, root: Path, journal: Path, seed: int, **options: Any) -> None:
@@ -217,7 +217,7 @@ class LiveFollow:
         return step in STEPS and self._generator.random() < _KILLS_PER_STEP
 
     def during(self, feeder: Feeder, messages: int) -> None:
-        """Let the process put so many messages, with no rest, and follow it."""
+        """Let the process put so many messages without a pause, and follow it."""
         left = messages
         while left or feeder.waiting:
             if left and feeder.waiting < 3:
@@ -228,7 +228,7 @@ class LiveFollow:
             self._run_once()
 
     def stop(self, feeder: Feeder, *, kill: bool) -> None:
-        """End the process, and follow what it left."""
+        """End the process, and follow the rest."""
         if kill:
             feeder.tell("put 1000000")
             self._run_once()
@@ -240,7 +240,7 @@ class LiveFollow:
             pass
 
     def finish(self) -> Followed:
-        """Compare all; return figures."""
+        """Compare everything; return figures."""
         while self._run_once():
             pass
         self._take(all_batches=True)
@@ -266,7 +266,7 @@ class LiveFollow:
         return has_run
 
     def _take(self, *, all_batches: bool) -> None:
-        """Compare what the sink has, but for the newest batch: it may be repeated."""
+        """Compare the sink's rows, except the newest batch: it may be repeated."""
         sink = self._checkpoint.sink
         for number in sorted(sink)[: None if all_batches else -1]:
             self._proof.deliver(sink.pop(number))

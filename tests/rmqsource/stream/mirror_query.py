@@ -28,7 +28,7 @@ from tests.rmqsource.stream.simulated_query import (
 
 STAGED = "rows staged"
 MIRROR_STEPS = (PLANNED, READ, STAGED, WRITTEN)
-"""Where a mirror can be killed: before the sink's commit, and after it before the checkpoint's."""
+"""Steps where a mirror can be killed: before the sink's commit, and before the checkpoint's."""
 _QUERY_ID = "mirror"
 
 
@@ -40,11 +40,11 @@ class MirrorQuery(SimulatedQuery):
     checkpoint
         That of earlier runs, or a new one; the query's id goes with it.
     source, target
-        Roots; the target is made where none is.
+        Store roots; the target is created if missing.
     kill_at
-        As of `SimulatedQuery`.
+        As in `SimulatedQuery`.
     options
-        Of the source.
+        Options of the source.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class MirrorQuery(SimulatedQuery):
 
 
 class Deaths:
-    """Where a mirror is killed; looks at the target at every step.
+    """Decides where a mirror is killed, and checks the target at every step.
 
     Parameters
     ----------
     target
-        Its root.
+        The target's root.
     kill
-        Whether to be killed at a step of a batch; asked when it is reached for the first time.
+        Returns whether to kill at a step of a batch; called when it is reached for the first time.
     """
 
     def __init__(self, target: Path, kill: Callable[[int, str], bool]) -> None:

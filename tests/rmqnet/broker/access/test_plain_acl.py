@@ -1,4 +1,4 @@
-"""Accounts of a ``plain_acl.yml``; what RocketMQ 4.9.7 looks at is expected as it does it."""
+"""Accounts of a ``plain_acl.yml``; the checks of RocketMQ 4.9.7 are expected with its results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def signed(who, code, fields=None, body=b""):
 
 
 def refusal(acl, command, host=ELSEWHERE):
-    """Return why a request is refused; None: it is not."""
+    """Return why a request is refused; None if it is not."""
     try:
         acl.check(host, command)
     except AccessDeniedError as err:
@@ -163,9 +163,9 @@ def test_an_admin_with_permissions_has_only_those(acl):
 def test_a_message_by_its_place_needs_the_right_to_read_all(acl, who, is_allowed):
     found = refusal(acl, signed(who, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"}))
     assert (found is None) == is_allowed
-    own = {"consumerGroup": "groupC", "msgId": "0" * 32}  # brought to a consumer of one's own
+    own = {"consumerGroup": "groupC", "msgId": "0" * 32}  # brought to an own consumer
     found = refusal(acl, signed(who, RequestCode.CONSUME_MESSAGE_DIRECTLY, own))
-    if who != "operator":  # who has not the group either
+    if who != "operator":  # who may not use the group either
         assert (found is None) == is_allowed
 
 
@@ -177,7 +177,7 @@ def test_a_message_by_its_place_needs_the_right_to_read_all(acl, who, is_allowed
     ],
 )
 def test_topics_that_hold_messages_of_others_need_the_right_to_all(acl, topic):
-    """Else a topic that is denied could be read, and sent to, while messages wait for it."""
+    """Otherwise a denied topic could be read and written through the topics where messages wait."""
     read = {"topic": topic, "consumerGroup": "groupC"}
     for code in (11, 361, 12):
         assert refusal(acl, signed("all-but-one", code, read)) is not None
@@ -346,7 +346,7 @@ def request(code=310, topic="topicB", secret="12345678"):
 
 
 def write(file, text):
-    """Put a file in place of another, as editors and Kubernetes do."""
+    """Replace a file by another, as editors and Kubernetes do."""
     other = file.with_name("new")
     other.write_text(text)
     other.replace(file)

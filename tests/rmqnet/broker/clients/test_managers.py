@@ -41,7 +41,7 @@ def client(name, connection=None, now=1000):
 
 
 class Heard:
-    """A listener that keeps what it hears."""
+    """A listener that records its events."""
 
     def __init__(self):
         self.events = []
@@ -272,17 +272,17 @@ def test_many_threads_lock_a_queue_one_has_it():
     assert len(got) == 1
 
 
-# Members of consumer groups on a whole broker: who reads what, and who hears of it.
+# Members of consumer groups on a whole broker: which queues they read, which notices they get.
 
 
 class Member:
-    """A push consumer that keeps what it gets, and which queues it was given."""
+    """A push consumer that records its messages and the queues it was given."""
 
     def __init__(self, served, group, *, orderly=False):
         self.bodies = []
         config = ClientConfig(served.namesrv_addr, persist_consumer_offset_interval_ms=100)
         first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        # Nobody shares out queues on its own while a test runs: it has to be told.
+        # Members rebalance only on notice of the broker, not on their own while a test runs.
         options = PushConsumerOptions(consume_from_where=first, rebalance_interval_ms=60_000)
         self.consumer = PushConsumer(group, config, self.take, orderly=orderly, options=options)
         self.consumer.subscribe("t")
@@ -322,7 +322,7 @@ def wait_for_a_share(served, member):
 
 
 def locked_by(served, group):
-    """Return how many queues each member has, where each is locked by one."""
+    """Return how many queues each member has locked, sorted."""
     broker = served.controller.broker
     held = broker.locks._groups.get(group, {})
     ids = [lock.client_id for queue, lock in held.items() if queue.topic == "t"]

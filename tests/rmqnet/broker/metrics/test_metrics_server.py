@@ -1,4 +1,4 @@
-"""Figures of a broker as Prometheus reads them, after clients did this and that."""
+"""A broker's metrics as Prometheus reads them, after various work of clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = {
 }
 NODE = {"cluster": "shop", "node_type": "broker", "node_id": "broker-a"}
 FIGURE_SETTINGS = {"brokerName": "b", "mappedFileSizeCommitLog": "4194304"}
-# Those that rocketmq-exporter takes for numbers (BrokerRuntimeStats): without one it shows none.
+# Values that rocketmq-exporter parses as numbers (BrokerRuntimeStats): if one lacks, it shows none.
 EXPORTED = {
     "msgPutTotalTodayNow",
     "putMessageDistributeTime",
@@ -87,7 +87,7 @@ def cluster(tmp_path):
 
 
 class Figures:
-    """All samples of a look."""
+    """All samples of one scrape."""
 
     def __init__(self, cluster):
         url = f"http://{cluster.metrics_address}/metrics"
@@ -100,7 +100,7 @@ class Figures:
             self.samples += family.samples
 
     def of(self, name, **labels):
-        """Return the values of samples with these labels, by the other ones."""
+        """Return the values of samples with these labels, by their other labels."""
         wanted = {**NODE, **labels}
         found = {}
         for sample in self.samples:
@@ -230,7 +230,7 @@ def test_a_group_without_members_is_behind_from_where_it_was(parts):
     parts.offsets.commit_pull("cooks", "orders", 0, 4)
     (found,) = lags(parts)
     assert (found.group, found.topic) == ("cooks", "orders")
-    assert (found.behind, found.inflight) == (3, 2)  # of the other queue nothing is noted
+    assert (found.behind, found.inflight) == (3, 2)  # the other queue has no offset
     assert found.latency_ms >= found.queueing_ms >= 0
 
 
@@ -252,7 +252,7 @@ def test_topics_that_are_gone_and_groups_that_read_nothing_are_left_out(parts):
     assert list(lags(parts)) == []
 
 
-# What exporters and consoles ask a served broker, and whether it is of this moment.
+# Requests of exporters and consoles to a broker, and whether the answers are current.
 
 
 @pytest.fixture(scope="module")

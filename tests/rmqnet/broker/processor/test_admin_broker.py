@@ -1,4 +1,4 @@
-"""What administrators ask and change, by this project's own admin client and by raw requests."""
+"""Requests and changes of administrators, by this project's admin client and by raw requests."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ class TestClients:
         }
 
     def ask_through(self, small, raw, call, answer):
-        """Return what a call gets, and what the client was asked, who gives an answer."""
+        """Return a call's result, and the request to the client, which gives the answer."""
         with ThreadPoolExecutor(1) as pool:
             future = pool.submit(call)
             command = raw.receive()

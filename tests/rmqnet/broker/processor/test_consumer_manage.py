@@ -135,7 +135,7 @@ def test_a_group_without_members_has_no_list(small):
         small.ask(lambda broker, _: broker.consumer_ids(small.address, "g"))
 
 
-# Where consumers are told to read next, as RocketMQ 5.3.3 tells them.
+# Where the broker sends consumers to read next, compared with RocketMQ 5.3.3.
 
 
 def advice(found, *, role="SLAVE", broker_id=1, reads=True, has_master=True, is_far=False):

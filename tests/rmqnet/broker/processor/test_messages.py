@@ -1,4 +1,4 @@
-"""What producers send is stored as they meant it, and consumers get it back."""
+"""Messages of producers are stored as sent, and consumers get them back."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class TestBatch:
 
     def test_a_batch_queue_gets_one_record(self, broker):
         broker.broker.topics.update(_batch_topic("batches"), {"+queue.type": "BatchCQ"})
-        assert queue_begin(broker.broker, "batches", 0) == -1  # as a broker of RocketMQ
+        assert queue_begin(broker.broker, "batches", 0) == -1  # as a RocketMQ broker does
         assert queue_begin(broker.broker, "T", 0) == 0
         result = self._send(broker, "batches", [b"a", b"b"], {"UNIQ_KEY": "0B" * 16})
         assert "," not in result.offset_message_id
@@ -267,7 +267,7 @@ class TestPull:
 
 @pytest.fixture
 def lazy(broker, monkeypatch):
-    """Have dispatch rest until it is woken."""
+    """Let dispatch rest until it is woken."""
     reput = broker.store.services.reput
     monkeypatch.setattr(reput_message, "_REST_SHARE", 1e9)
     monkeypatch.setattr(reput_message, "_MAX_REST_MS", FOREVER_MS)
@@ -493,7 +493,7 @@ class TestQueries:
         assert broker.ask("query_message", header).body == b""
 
     def test_by_type_of_index(self, broker, topic):
-        # What 5.5 indexes for the tag "red" is what it indexes for such a key.
+        # What 5.5 indexes for the tag "red" equals what it indexes for such a key.
         broker.send(topic, b"red", {"KEYS": "T#red", "UNIQ_KEY": "0E" * 16})
         broker.store.wait_for_dispatch()
         for index_type, bodies in (("T", [b"red"]), ("K", []), ("U", []), ("", [])):

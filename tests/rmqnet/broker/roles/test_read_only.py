@@ -1,4 +1,4 @@
-"""A store that is only read, on the network: live, crashed, damaged; nothing in it changes."""
+"""A read-only store on the network: live, crashed, damaged; nothing in it changes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def root_of(store):
 
 
 def commit(client, group, topic, queue_id, offset):
-    client.request(pull_header(topic, queue_id, offset, consumer_group=group))  # makes the group
+    client.request(pull_header(topic, queue_id, offset, consumer_group=group))  # creates the group
     header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
     assert client.request(header).code == ResponseCode.SUCCESS
 
@@ -73,7 +73,7 @@ def committed(client, group, topic, queue_id):
 
 @pytest.fixture
 def live(tmp_path):
-    """Return a store that is open, with messages of a topic that topics.json does not name."""
+    """Return an open store with messages of a topic that is missing in topics.json."""
     config = MessageStoreConfig(
         store_path_root_dir=str(tmp_path / "store"), mapped_file_size_commit_log=1 << 20
     )

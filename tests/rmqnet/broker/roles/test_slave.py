@@ -1,4 +1,4 @@
-"""A slave of this project at a master of this project: its messages, topics, groups and offsets."""
+"""A slave of this project with a master of this project: messages, topics, groups and offsets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GROUPS = {
     "subscriptionGroupTable": {"g": {"groupName": "g", "retryMaxTimes": 5}},
     "dataVersion": VERSION,
 }
-# As Java writes it: whole numbers as keys, without quotes.
+# As Java writes it: integers as keys, without quotes.
 OFFSETS = '{"offsetTable":{"t@g":{0:12,2:5}},"dataVersion":' + json.dumps(VERSION) + "}"
 DELAYS = '{"dataVersion":' + json.dumps(VERSION) + ',"offsetTable":{3:40,1:2}}'
 ANSWERS = {
@@ -215,7 +215,7 @@ def test_messages_of_a_master_that_goes_can_be_read(tmp_path):
             role = slave.controller.role
             until(lambda: role.topics.select("t") is not None)
             master.controller.shutdown()
-            role.synchronize()  # name servers said that there is a master
+            role.synchronize()  # name servers reported a master
             slave.controller.registration.run_once()
             role.synchronize()
             with asked(slave) as client:
@@ -264,10 +264,10 @@ def test_it_is_told_to_be_a_slave(slave):
 
 
 def test_what_a_slave_of_rocketmq_asks_for_besides(master):
-    """How far timers are, and which queues are read by pop: none."""
+    """The progress of timers, and the queues read by pop: none."""
     controller = master.controller
     controller.broker.timers.save()
-    with RawClient(controller.config.listen_port - 2) as client:  # there they ask
+    with RawClient(controller.config.listen_port - 2) as client:  # slaves ask there
         assert b'"t"' in client.request(RequestCode.GET_ALL_TOPIC_CONFIG).body
         answer = client.request(RequestCode.GET_TIMER_CHECK_POINT)
         fields = struct.unpack(">7q", answer.body)
@@ -278,11 +278,11 @@ def test_what_a_slave_of_rocketmq_asks_for_besides(master):
         assert modes.code == ResponseCode.SUCCESS
 
 
-# What a slave takes over from a master that a test scripts, garbage included.
+# Data that a slave takes from a scripted master, including garbage.
 
 
 class ScriptedMaster:
-    """Answers as it is told: a text, bytes, or a code."""
+    """Answers as scripted: with a text, bytes, or a code."""
 
     def __init__(self):
         self.answers = dict(ANSWERS)

@@ -63,7 +63,7 @@ def test_what_a_broker_wrote_is_all_there_after_a_save(tmp_path, name, cls):
 @pytest.mark.parametrize("name", ["cluster-5x", "cluster-5x-ext"])
 @pytest.mark.parametrize("cls", MANAGERS)
 def test_the_form_is_that_of_a_broker(tmp_path, name, cls):
-    """Line by line; only the order of the entries of a table is another (Java's hashes)."""
+    """Equal line by line, except for the order of the entries of a table (Java's hashes)."""
     path = copied(tmp_path, name, cls)
     written = path.read_text()
     manager = manager_at(cls, tmp_path)

@@ -97,7 +97,7 @@ def test_retry_topics_are_made_once(topics, heard):
     [{"message.type": "LITE", "lite.topic.expiration": "30"}, {"message.type": "PRIORITY"}],
 )
 def test_types_of_newer_releases_stay(topics, tmp_path, attributes):
-    """5.5 has topics that 5.3.3 does not know: their attributes outlive whatever is saved."""
+    """5.5 has topics that 5.3.3 does not know; saving keeps their attributes."""
     table = {"topicName": "new", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text(

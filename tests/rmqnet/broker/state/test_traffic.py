@@ -1,4 +1,4 @@
-"""What a broker counts of its messages, and the sums of a minute, an hour and a day."""
+"""A broker's counts of its messages, and the sums for a minute, an hour and a day."""
 
 from __future__ import annotations
 

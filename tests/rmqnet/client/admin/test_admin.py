@@ -149,7 +149,7 @@ def test_a_topic_is_deleted_everywhere(
 
 
 def _paged(versions: Any, rows: str, total: str, begin: str) -> Any:
-    """Answer as a broker of 5.5, with three rows a page; versions are of each answer."""
+    """Answer as a broker of 5.5, three rows a page; each answer has one of the versions."""
 
     def answer_page(request: RemotingCommand) -> RemotingCommand:
         fields, version = request.ext_fields, {"counter": next(versions)}
@@ -297,7 +297,7 @@ def _noted_offsets(broker: ScriptedServer) -> dict[int, int]:
 
 
 def _old_broker(broker: ScriptedServer) -> None:
-    """Make it refuse to reset a group without members, as 4.x does."""
+    """Let it refuse to reset a group without members, as 4.x does."""
     broker.answers[RESET] = _code(ResponseCode.CONSUMER_NOT_ONLINE)
     stats = {"minOffset": 2, "maxOffset": 9, "lastUpdateTimestamp": 1000}
     broker.answers[RequestCode.GET_TOPIC_STATS_INFO] = _queue_table(dict.fromkeys(QUEUES, stats))
@@ -347,7 +347,7 @@ def test_backwards_only(admin: Admin, broker: ScriptedServer) -> None:
 def test_a_refusal_is_told_where_members_are_connected(
     admin: Admin, broker: ScriptedServer
 ) -> None:
-    """Their own offsets would win over what is written."""
+    """The members' own offsets would overwrite the new ones."""
     _old_broker(broker)
     broker.answers[RESET] = _code(ResponseCode.SYSTEM_ERROR, "The consumer group <g> not exist")
     _online(broker, is_online=True)
@@ -418,7 +418,7 @@ def test_messages_of_an_equal_hash_are_left_out(admin: Admin, broker: ScriptedSe
 
 
 def test_a_message_by_either_id(admin: Admin, broker: ScriptedServer) -> None:
-    unique_key = "7F0000010000AAAA0000000000000001"  # looks like a broker's, but is none of ours
+    unique_key = "7F0000010000AAAA0000000000000001"  # looks like a broker's, but is not one of ours
     record = _record(broker, 20, f"UNIQ_KEY\x01{unique_key}\x02".encode())
     fields = {"indexLastUpdateTimestamp": 5, "indexLastUpdatePhyoffset": 6}
     broker.answers[RequestCode.QUERY_MESSAGE] = lambda r: success(r, record, **fields)
@@ -465,7 +465,7 @@ def test_settings_of_a_broker_are_lines(admin: Admin, broker: ScriptedServer) ->
 
 
 def test_what_goes_to_all_brokers_needs_one() -> None:
-    """A topic is not created where nobody creates it."""
+    """Without a broker to create a topic, creating it is an error."""
     with (
         ScriptedCluster() as empty,
         Admin(empty.namesrv_addr) as admin,

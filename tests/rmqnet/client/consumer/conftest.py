@@ -11,7 +11,7 @@ from tests.rmqnet.scripted_cluster import ScriptedCluster, wait_until
 
 @pytest.fixture
 def broker() -> Iterator[ScriptedQueues]:
-    """A broker with topic ``orders`` of two queues; afterwards no thread of a client is left."""
+    """A broker with topic ``orders`` of two queues; fails if a thread of a client is left."""
     with ScriptedCluster() as cluster:
         cluster.add_topic("orders", queues={"broker-a": 2})
         yield ScriptedQueues(cluster)

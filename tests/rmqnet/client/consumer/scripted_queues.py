@@ -1,4 +1,4 @@
-"""A broker that keeps queues, groups, offsets and locks in memory; enough for consumers."""
+"""A broker with queues, groups, offsets and locks in memory, sufficient for consumers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_S = 0.003
 
 
 class SlowCommits:
-    """How many commits of a topic had begun, in all and at each answer."""
+    """How many commits of a topic had begun, in total and at each answer."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -42,8 +42,8 @@ class SlowCommits:
 class ScriptedQueues:
     """The broker ``broker-a`` of a scripted cluster; a test may replace any of its answers.
 
-    A group's retry topic is there after its first heartbeat. Messages that are sent back are
-    delivered again at once.
+    A group's retry topic exists after its first heartbeat. Messages that are sent back are
+    delivered again immediately.
     """
 
     def __init__(self, cluster: ScriptedCluster, name: str = "broker-a") -> None:
@@ -55,7 +55,7 @@ class ScriptedQueues:
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.locks: dict[tuple[str, str, int], str] = {}
         self.members: defaultdict[str, list[str]] = defaultdict(list)
-        self.pulled_from = 0  # what pulls are told to ask next
+        self.pulled_from = 0  # the broker id that pull answers suggest
         self._guard = threading.Lock()
         self._position = 0
         codes = RequestCode
@@ -87,7 +87,7 @@ class ScriptedQueues:
         reconsume_times: int = 0,
         sys_flag: int = 0,
     ) -> None:
-        """Append messages; their store time is their place in the log."""
+        """Append messages; the store time is the message's position in the log."""
         given = properties or {}
         with self._guard:
             records = self.records[topic, queue_id]
@@ -123,11 +123,11 @@ class ScriptedQueues:
         return [MessageQueue(topic, self.name, queue_id) for queue_id in range(count)]
 
     def messages(self, topic: str, queue_id: int = 0) -> list[Message]:
-        """Return what a queue holds."""
+        """Return the messages of a queue."""
         return messages_from_body(b"".join(self.records[topic, queue_id]), "test")
 
     def slow_commits(self, topic: str) -> SlowCommits:
-        """Take time to note offsets of a topic, so that others can come meanwhile."""
+        """Answer commits for a topic late, so that others can arrive meanwhile."""
         commits = SlowCommits()
 
         async def slow(request: RemotingCommand) -> RemotingCommand:

@@ -1,4 +1,4 @@
-"""Vectors are what RocketMQ 5.3.3 itself returns; live groups are in tests/interop."""
+"""Test vectors are results of RocketMQ 5.3.3 itself; live groups are in tests/interop."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_members_are_in_the_order_of_java_strings() -> None:
     assert allocate(AllocateAveragely(), names[1], _queues(2), names) == _queues(2)[:1]
     brokers = [MessageQueue("t", "\uff5e", 0), MessageQueue("t", "\U0001f600", 0)]
     assert allocate(AllocateAveragely(), "x@1", brokers, ["x@1", "y@1"]) == brokers[1:]
-    # By queue id as a number, and 10 after 9 as texts of clients.
+    # Queue ids sort as numbers; clients sort as texts, in which 10 comes before 9.
     eleven = _queues(11)
     assert allocate(AllocateAveragely(), "x", eleven[::-1], ["x"]) == eleven
     assert allocate(AllocateAveragely(), "ip@10", _queues(2), ["ip@9", "ip@10"]) == _queues(1)
@@ -134,7 +134,7 @@ def test_each_queue_of_a_room_has_one_member(queues, count) -> None:
     assert sorted(shares) == sorted(wanted)
 
 
-# What is sent once ``start`` has returned reaches a new group, whatever brokers were doing.
+# Messages sent after ``start`` has returned reach a new group, whatever brokers did meanwhile.
 
 
 @pytest.mark.parametrize("orderly", [False, True])
@@ -180,7 +180,7 @@ def test_a_topic_subscribed_while_it_runs(broker: ScriptedQueues) -> None:
 
 
 def test_the_next_member_begins_where_the_first_would_have(broker: ScriptedQueues) -> None:
-    """Nothing had come, so that nothing was consumed; then one comes while no member is there."""
+    """No message had come, so none was consumed; then one comes while the group has no member."""
     with consuming(broker, Recorder(), consume_from_where=LAST):
         pass
     broker.put("orders", 1, b"meanwhile")
@@ -204,7 +204,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_a_while(
 
 
 def test_shut_down_while_it_waits(broker: ScriptedQueues) -> None:
-    """It is not the ten seconds that end it."""
+    """The shutdown ends it, not the limit of ten seconds."""
     asked = RequestCode.QUERY_CONSUMER_OFFSET
     broker.server.answers[asked] = lambda _: None
     consumer = push_consumer.PushConsumer("group", broker.cluster.namesrv_addr, Recorder())
@@ -213,5 +213,5 @@ def test_shut_down_while_it_waits(broker: ScriptedQueues) -> None:
         starting = pool.submit(consumer.start)
         broker.server.wait_for(asked)
         consumer.shutdown()
-        with suppress(ClientError):  # it says that it was shut down
+        with suppress(ClientError):  # the error says that it was shut down
             starting.result(5)

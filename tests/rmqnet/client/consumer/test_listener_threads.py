@@ -87,7 +87,7 @@ def test_stopped_by_a_task_of_its_own() -> None:
 def test_no_more_threads_to_be_had(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those that there are do all the work."""
+    """The existing threads do all the work."""
     threads = ListenerThreads("few", 3)
     begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
 

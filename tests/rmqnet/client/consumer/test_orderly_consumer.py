@@ -30,7 +30,7 @@ RETRIES = MessageQueue("%RETRY%group", "broker-a", 0)
 
 
 class _Orderly:
-    """Keeps the order by queue, -1 for retries; fails each message so often as told."""
+    """Records messages in order by queue, -1 for retries; fails each one as often as scripted."""
 
     def __init__(self, failures: dict[bytes, int] | None = None, suspend_ms: int = 10) -> None:
         self.seen: defaultdict[int, list[bytes]] = defaultdict(list)
@@ -55,7 +55,7 @@ class _Orderly:
             self.failed.append((message.body, message.reconsume_times))
             context.suspend_current_queue_time_ms = self._suspend_ms
             return False
-        # The retry topic's queue has a number, too, and a turn of its own.
+        # The retry topic's queue has a number, too, and is ordered separately.
         is_retried = context.message_queue == RETRIES
         self.seen[-1 if is_retried else message.queue_id] += [each.body for each in messages]
         return None
@@ -212,7 +212,7 @@ def test_broadcasting_needs_no_lock(broker: ScriptedQueues, tmp_path: Path) -> N
 def test_a_broker_that_does_not_lock_is_not_asked_all_the_time(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was away for longer than locks are relied upon: the queue waits, and asks again later."""
+    """The broker is away for longer than locks are valid: the queue waits, and asks again later."""
     monkeypatch.setattr(consumption, "_LOCK_FAILED_MS", 200)
     monkeypatch.setattr(process_queue, "LOCK_TRUSTED_MS", 30)
     good = broker.server.answers[RequestCode.LOCK_BATCH_MQ]
@@ -258,7 +258,7 @@ def test_no_more_is_consumed_once_it_is_shut_down(broker: ScriptedQueues) -> Non
 
 
 def test_locks_are_given_back_also_of_queues_that_are_just_moving(broker: ScriptedQueues) -> None:
-    """A member stops while its listener still has a queue that is another's from now on."""
+    """A member stops while its listener still has messages of a queue that is moving away."""
     broker.put("orders", 1, *_numbers(3))
     begun, go_on = threading.Event(), threading.Event()
 
@@ -284,7 +284,7 @@ def test_locks_are_given_back_also_of_queues_that_are_just_moving(broker: Script
 def test_a_lock_is_given_back_where_the_offset_is_not_known(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another member may be able to read it; it must not wait a minute for the lock."""
+    """Another member may be able to read the queue; it must not wait a minute for the lock."""
     monkeypatch.setattr(push_consumer, "_FIRST_QUEUES_S", 0.0)
     broker.server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: answer(
         request, ResponseCode.SYSTEM_ERROR, "no"
@@ -296,7 +296,7 @@ def test_a_lock_is_given_back_where_the_offset_is_not_known(
 
 
 def test_a_queue_that_is_gone_is_not_locked_again(broker: ScriptedQueues) -> None:
-    """Its lock had run out and was to be asked for again when the queue was given away."""
+    """When the queue was given away, its lock had expired and was about to be requested again."""
     listener = _Orderly()
     with consuming(broker, listener, orderly=True) as consumer:
         wait_until(lambda: len(consumer.queues) == 3, "all queues")
@@ -312,7 +312,7 @@ def test_a_queue_that_is_gone_is_not_locked_again(broker: ScriptedQueues) -> Non
 
 
 def test_taken_back_at_once_a_queue_is_locked(broker: ScriptedQueues) -> None:
-    """Brokers obey in several threads, so that what they need not answer may come later."""
+    """Brokers use several threads, so one-way requests may take effect late."""
     unlocked: list[RemotingCommand] = []
     unlock = broker.server.answers[RequestCode.UNLOCK_BATCH_MQ]
 
@@ -347,7 +347,7 @@ def test_taken_back_at_once_a_queue_is_locked(broker: ScriptedQueues) -> None:
 
 
 def test_a_broker_that_was_started_anew_forgot_its_locks(broker: ScriptedQueues) -> None:
-    """Another member may have asked for them first: nothing is consumed until they are given."""
+    """Another member may have locked them first: nothing is consumed before locks are granted."""
     broker.put("orders", 0, b"before")
     listener = _Orderly()
     with consuming(broker, listener, orderly=True) as consumer:

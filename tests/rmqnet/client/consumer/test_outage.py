@@ -1,4 +1,4 @@
-"""Brokers that are away: what consumers say of it, and what slaves do meanwhile."""
+"""Consumers while brokers are away: what they report, and what slaves do meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_outage_makes_one_warning(
 
 @pytest.fixture
 def slave(broker: ScriptedQueues) -> ScriptedServer:
-    """A slave that has all that its master has."""
+    """A slave that has all messages of its master."""
     server = broker.cluster.broker("broker-a", broker_id=1)
     server.answers = broker.server.answers
     return server
@@ -75,7 +75,7 @@ def test_a_pull_consumer_reads_from_the_slave_where_the_master_is_away(
         consumer.seek_to_end(queues[0])
         assert consumer.position(queues[0]) == 70
         if not route_tells:
-            broker.server.start()  # at its end the client tells all brokers of its routes
+            broker.server.start()  # at its end the client unregisters at all brokers
     assert slave.asked(RequestCode.GET_MIN_OFFSET)
 
 

@@ -53,7 +53,7 @@ def test_an_offset_that_comes_again_replaces_the_first() -> None:
     queue.put(_messages(4, size=1))
     assert (queue.count, queue.size_bytes) == (3, 21)
     queue.remove(_messages(3, 4))
-    queue.put(_messages(3))  # its log was cut back
+    queue.put(_messages(3))  # the broker's log was cut back
     assert queue.remove(_messages(5)) == 3
     assert queue.remove(_messages(3)) == 6
 
@@ -150,7 +150,7 @@ def test_what_tools_show() -> None:
 
 
 class AgainstASet(RuleBasedStateMachine):
-    """The queue against a set of what is not done with."""
+    """The queue against a set of the messages that are not done."""
 
     def __init__(self) -> None:
         super().__init__()

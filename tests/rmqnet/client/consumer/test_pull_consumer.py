@@ -318,7 +318,7 @@ def test_what_is_sought_can_be_committed_at_once(broker: ScriptedQueues) -> None
 
 
 def test_what_comes_while_it_commits_is_not_committed(broker: ScriptedQueues) -> None:
-    """Messages arrive between the look at what waits and the look at the offset after it."""
+    """Messages arrive after the waiting messages were checked, and before the offset is read."""
     (queue,) = broker.queues("orders", 1)
 
     class Late(deque):  # type: ignore[type-arg]
@@ -326,7 +326,7 @@ def test_what_comes_while_it_commits_is_not_committed(broker: ScriptedQueues) ->
             had = len(self) > 0
             if not had and threading.current_thread() is threading.main_thread():
                 broker.put("orders", 0, b"late")
-                with suppress(AssertionError):  # it does not come while it must not
+                with suppress(AssertionError):  # it must not come now
                     wait_until(lambda: len(self) > 0, "the message", 0.2)
             return had
 

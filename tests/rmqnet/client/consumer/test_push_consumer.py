@@ -40,7 +40,7 @@ DEADLINE_S = 10.0
 
 
 class Recorder:
-    """A listener that keeps what it gets; ``fails`` says of which messages it returns False."""
+    """A listener that records messages; ``fails`` says for which of them it returns False."""
 
     def __init__(self, fails: Any = lambda message: False) -> None:
         self.messages: list[Message] = []
@@ -295,7 +295,7 @@ def test_nobody_takes_it_it_is_tried_again_here(
 
 
 def test_tags_exactly(broker: ScriptedQueues) -> None:
-    # "Aa" and "BB" have one hash: a broker passes both.
+    # "Aa" and "BB" have the same hash: a broker passes both.
     for tag in ("Aa", "BB", "C"):
         broker.put("orders", 0, tag.encode(), properties={"TAGS": tag})
     broker.put("orders", 0, b"none")
@@ -481,7 +481,7 @@ def test_a_listener_that_takes_too_long(broker: ScriptedQueues) -> None:
 def test_broadcasting_a_listener_that_never_returns(
     broker: ScriptedQueues, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The others go on, and nothing is sent to a topic of retries that nobody reads."""
+    """The other queues go on, and nothing is sent to a retry topic without readers."""
     broker.put("orders", 0, *_numbers(3))
     go_on = threading.Event()
 
@@ -516,7 +516,7 @@ def test_pulls_that_fail_are_tried_again(broker: ScriptedQueues) -> None:
 
 
 def test_a_broker_that_forgot_the_group(broker: ScriptedQueues) -> None:
-    """A broker started anew hears of the group as soon as it says that it does not know it."""
+    """A restarted broker gets the group as soon as it answers that it does not know it."""
     good, heartbeats = broker.server.answers[RequestCode.PULL_MESSAGE], RequestCode.HEART_BEAT
     listener = Recorder()
     with consuming(broker, listener):
@@ -757,7 +757,7 @@ def test_started_twice(broker: ScriptedQueues) -> None:
 def test_a_listener_may_do_as_it_likes_with_what_it_gets(
     broker: ScriptedQueues, monkeypatch: pytest.MonkeyPatch, orderly: bool
 ) -> None:
-    """It takes messages out of its list and makes something else of them: none is lost or stuck."""
+    """The listener removes messages from its list and replaces them: none is lost or stuck."""
     monkeypatch.setattr(consumption, "_AGAIN_HERE_MS", 10)
     broker.server.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = lambda request: answer(
         request, ResponseCode.SYSTEM_ERROR, "no"
@@ -771,7 +771,7 @@ def test_a_listener_may_do_as_it_likes_with_what_it_gets(
             message = messages.pop()
             message.body = int(message.body)
             seen.append(message.body)
-            message.properties["seen"] = 1  # no text: it cannot be sent
+            message.properties["seen"] = 1  # not text: it cannot be sent
             context.suspend_current_queue_time_ms = None
         if failing:
             raise KeyError("the first time")
@@ -826,20 +826,20 @@ def test_a_newer_subscription_is_newer_whatever_the_clock_says(
 
 
 def test_a_broker_that_does_not_answer_holds_up_no_other_queue(broker: ScriptedQueues) -> None:
-    """Queues are given away all at once, not one after the other's time is over."""
+    """All queues are given away in parallel, not each after another's time limit."""
     broker.cluster.add_topic("many", queues={"broker-a": 6})
     with consuming(broker, Recorder()) as consumer:
         consumer.subscribe("many")
         wait_until(lambda: len(consumer.queues) == 9, "all queues")
         for queue in consumer.queues:
             consumer._offsets.update(queue, 1, only_forward=True)
-        consumer._client.call(consumer._offsets.persist(consumer.queues))  # else one is to be first
+        consumer._client.call(consumer._offsets.persist(consumer.queues))  # else one is sent first
         waiting, all_wait = 0, asyncio.Event()
         good = broker.server.answers[RequestCode.UPDATE_CONSUMER_OFFSET]
 
         async def slow(request: RemotingCommand) -> Any:
             nonlocal waiting
-            if request.is_oneway:  # as all the time
+            if request.is_oneway:  # as periodic commits are
                 return good(request)
             waiting += 1
             if waiting == 6:
@@ -897,7 +897,7 @@ def test_consumers_that_share_a_client(broker: ScriptedQueues) -> None:
             pulls = len(broker.server.asked(RequestCode.PULL_MESSAGE))
             assert client.call(client.route("orders")).topic == "orders", "it goes on"
         assert not _threads("ConsumeMessageThread")
-        client.call(asyncio.sleep(0.15))  # three intervals in which a left consumer would ask
+        client.call(asyncio.sleep(0.15))  # three intervals in which it would ask if it had left
         assert len(broker.server.asked(RequestCode.PULL_MESSAGE)) == pulls
         left = [each for each in client.call(_tasks()) if "client/consumer" in repr(each)]
         assert [each for each in left if "_after()" not in repr(each)] == []

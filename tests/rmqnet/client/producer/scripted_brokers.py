@@ -1,4 +1,4 @@
-"""Brokers that store what they are sent, as `ScriptedCluster` answers for them."""
+"""Brokers that store the messages sent to them, as parts of a `ScriptedCluster`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class StoringBroker:
 
 
 class Hold:
-    """Keeps requests unanswered until it is opened."""
+    """Leaves requests unanswered until it is opened."""
 
     def __init__(self) -> None:
         self._is_open = threading.Event()
@@ -92,13 +92,13 @@ def _bodies(request: RemotingCommand) -> list[bytes]:
 
 
 def storing_brokers(cluster: ScriptedCluster, *names: str, queues: int = 4) -> list[StoringBroker]:
-    """Make topic ``orders`` on brokers that store."""
+    """Create topic ``orders`` on brokers that store messages."""
     cluster.add_topic("orders", queues=dict.fromkeys(names, queues))
     return [StoringBroker(cluster.broker(name)) for name in names]
 
 
 def pushed(correlation_id: str, body: bytes) -> RemotingCommand:
-    """Return what a broker brings when a reply has come."""
+    """Return the request with which a broker delivers a reply."""
     properties = properties_to_bytes([("CORRELATION_ID", correlation_id), ("MSG_TYPE", "reply")])
     header = ReplyMessageRequestHeader(
         producer_group="other",

@@ -32,7 +32,7 @@ MIB = 1 << 20
 KEYS = UniqueKeys(b"\x0a\x00\x00\x07")
 PLAIN = Compression()
 ADDRESS = b"\x0a\x00\x00\x07"
-# Which names Validators of RocketMQ 5.3.3 let pass: as a topic to send to, as a group.
+# Names that Validators of RocketMQ 5.3.3 accept: as a topic to send to, as a group.
 NAMES = [
     ("orders", True, True),
     ("%RETRY%g", True, True),
@@ -332,7 +332,7 @@ def test_threads_of_a_forked_child_have_none_of_its_parents(monkeypatch):
 
     class AskedMeanwhile(unique_keys.random.SystemRandom):
         def randrange(self, *bounds):
-            if not given:  # as another thread does in the middle of the first one's beginning
+            if not given:  # as another thread does while the first one starts
                 given.append("")
                 given.append(keys.next_key())
             return super().randrange(*bounds)
@@ -369,7 +369,7 @@ def test_errors_name_what_is_wrong():
         check_topic("a b")
     with pytest.raises(ClientError, match=r"topic has 128 characters, at most 127"):
         check_topic("a" * 128)
-    check_topic("%DLQ%" + "a" * 250)  # as brokers of 5.5 take it
+    check_topic("%DLQ%" + "a" * 250)  # as brokers of 5.5 read it
     with pytest.raises(ClientError, match=r"topic has 256 characters, at most 255"):
         check_topic("%RETRY%" + "a" * 249)
     with pytest.raises(ClientError, match=r"'SELF_TEST_TOPIC' is the broker's own"):

@@ -598,7 +598,7 @@ class TestManyAtOnce:
             broker.before = lambda request: holds.get(request.body, lambda _: None)(request)
             producer.send_async(order(b"held"))
             producer.send_async(order(b"first")).add_done_callback(then)
-            holds[b"first"].open()  # done before, it would call back here
+            holds[b"first"].open()  # if it were done before, it would call back here
             wait_until(lambda: len(outcome) == 3, "the callback ran")
             assert isinstance(outcome[0], ClientError)
             assert "would wait for itself" in str(outcome[0])
@@ -619,7 +619,7 @@ class TestManyAtOnce:
         seen = []
 
         def note(future) -> None:
-            time.sleep(0.05)  # as one does that writes a line somewhere
+            time.sleep(0.05)  # as a callback does that writes a line somewhere
             seen.append(future.result().queue_offset)
 
         for number in range(3):

@@ -14,7 +14,7 @@ from rmqnet.client.producer.queue_selection import (
     select_queue_by_hash,
 )
 
-# Queue ids that SelectMessageQueueByHash of RocketMQ 5.3.3 chose, for topics of so many queues.
+# Queue ids that SelectMessageQueueByHash of RocketMQ 5.3.3 chose, by number of queues.
 SIZES = (1, 2, 3, 4, 7, 8, 16, 100, 1000003)
 CHOSEN = [
     ("", [0, 0, 0, 0, 0, 0, 0, 0, 0]),
@@ -66,7 +66,7 @@ class Clock:
 
 
 class Queues:
-    """As many queues as one likes, without making them."""
+    """Any number of queues, without creating them."""
 
     def __init__(self, size: int) -> None:
         self.size = size

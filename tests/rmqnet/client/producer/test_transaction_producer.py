@@ -113,7 +113,7 @@ def test_the_broker_learns_the_outcome(broker, listener, producer, state):
 
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])
 def test_a_delay_is_refused(broker, listener, producer, name):
-    """As by RocketMQ's client 5.5: a broker would forget one or the other."""
+    """As in RocketMQ's client 5.5: a broker would forget the delay or the transaction."""
     message = Message("orders", b"x", properties={name: "1"})
     with pytest.raises(ClientError, match=f"do not support delayed delivery: property {name} "):
         producer.send_in_transaction(message)
@@ -229,7 +229,7 @@ def test_checks_that_wait_do_not_hold_up_replies(broker, listener, producer):
     producer.send(Message("orders", b"x"))
     may_answer = threading.Event()
     listener.check_local_transaction = lambda _: COMMIT if may_answer.wait(10) else None
-    for _ in range(8):  # more than the client has threads for them
+    for _ in range(8):  # more than the client has threads for
         broker.server.tell_clients(check_request())
     assert broker.server.ask_client(pushed("nobody's", b"x")).code == ResponseCode.SUCCESS
     may_answer.set()

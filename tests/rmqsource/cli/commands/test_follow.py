@@ -1,4 +1,4 @@
-"""``follow``: a copy of a master that runs, made and kept on the command line."""
+"""``follow``: making and updating a copy of a running master on the command line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def put(store: MessageStore, count: int, first: int = 0) -> int:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[MessageStore]:
-    """Give a store of five segments."""
+    """Return a store of five segments."""
     settings = config(tmp_path / "master", haSendHeartbeatInterval="200")
     with MessageStore(settings) as store:
         put(store, 600)
@@ -155,7 +155,7 @@ def test_a_copy_cannot_begin_after_the_end_of_the_master(
 
 
 def impatient(place: Path) -> tuple[str, str]:
-    """Return a configuration in which nobody waits five seconds for a heartbeat."""
+    """Return a configuration with short heartbeat intervals instead of five seconds."""
     file = place / "broker.conf"
     file.write_text("brokerName=a\nhaSendHeartbeatInterval=200\n")
     return "--config", str(file)

@@ -1,4 +1,4 @@
-"""``send`` and ``tail``: what is sent is shown as it comes."""
+"""``send`` and ``tail``: sent messages are shown as they come."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ask(run, cluster):
 
 @pytest.fixture
 def typed(monkeypatch):
-    """Give the standard input."""
+    """Set the standard input."""
 
     def give(text: bytes) -> None:
         stream = SimpleNamespace(buffer=io.BytesIO(text), isatty=lambda: False)
@@ -54,7 +54,7 @@ def typed(monkeypatch):
 
 
 def shown(ask) -> list[dict]:
-    """Return what the brokers have."""
+    """Return the messages on the brokers."""
     return ask("messages", *JSON).rows
 
 
@@ -243,6 +243,6 @@ class TestTail:
 
 
 def looked(cluster) -> bool:
-    """Return whether all queues were asked for their ends, twice."""
+    """Return whether the ends of all queues were requested twice."""
     asked = [broker.server.asked(RequestCode.GET_MAX_OFFSET) for broker in (cluster.a, cluster.b)]
     return len(asked[0]) >= 4 and len(asked[1]) >= 2

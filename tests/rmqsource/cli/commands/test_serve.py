@@ -52,7 +52,7 @@ def send(namesrv: str, count: int = 3) -> None:
 
 
 def read(namesrv: str, count: int) -> list[bytes]:
-    # Without a seek: what was pulled before one is pulled, and counted, again.
+    # Without a seek: messages pulled before a seek would be pulled, and counted, again.
     begin = PullConsumerOptions(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     with PullConsumer("cooks", namesrv, options=begin) as consumer:
         consumer.assign(consumer.queues_of("orders"))
@@ -100,7 +100,7 @@ def test_a_store_that_is_open_is_refused(run: Run, tmp_path: Path) -> None:
 
 
 class Meanwhile(threading.Thread):
-    """Does something while the command runs in this process, then ends it as a signal does."""
+    """Runs a function while the command runs in this process, then ends the command by a signal."""
 
     def __init__(self, work: Callable[[str], object]) -> None:
         super().__init__()
@@ -139,9 +139,9 @@ def free_port() -> int:
 
 
 def serve_while(run: Run, work: Callable[[str], object], *arguments: object) -> Answer:
-    """Serve while something is done, and return what the command said."""
+    """Serve while a function runs, and return the command's output."""
     meanwhile = Meanwhile(work)
-    # A signal that comes before the command takes signals must not end the tests.
+    # A signal before the command handles signals must not end the tests.
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         meanwhile.start()

@@ -1,4 +1,4 @@
-"""The commands copy and clean-staging, up to where Spark starts."""
+"""The commands copy and clean-staging, up to the point where Spark starts."""
 
 from __future__ import annotations
 
