@@ -40,7 +40,7 @@ font-family="Helvetica, Arial, sans-serif" font-size="13">
 
 
 class Package(NamedTuple):
-    """A package: its layers from the top, each with its rooms, and what it may not import."""
+    """A package: its layers from the top, each with its rooms, and packages it may not import."""
 
     name: str
     layers: list[list[str]]
@@ -48,7 +48,7 @@ class Package(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the picture: a room, and whether it begins a lower layer inside of another room."""
+    """A line of the picture: a room, and whether it begins a lower layer inside another room."""
 
     name: str
     purpose: str
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 class Contracts:
-    """The import contracts of a ``setup.cfg``; ValueError for what the picture cannot show."""
+    """The import contracts of a ``setup.cfg``; ValueError if the picture cannot show them."""
 
     def __init__(self, text: str) -> None:
         self._sections = RawConfigParser()
@@ -77,7 +77,7 @@ class Contracts:
         return found
 
     def packages(self) -> list[Package]:
-        """Return the packages, those first that others may not import."""
+        """Return the packages; those come first that others may not import."""
         forbidden: dict[str, list[str]] = {root: [] for root in self.roots}
         for section in self._of_type("forbidden"):
             if "allow_indirect_imports" not in section:  # else it is about the time of the import
@@ -94,7 +94,7 @@ class Contracts:
 
 
 def _rooms(line: str) -> list[str]:
-    """Return the rooms of a layer; those that are divided by ``:`` may import each other."""
+    """Return the rooms of a layer; those separated by ``:`` may import each other."""
     rooms = [name.strip() for name in line.split(":")]
     if not all(re.fullmatch(r"\w+", room) for room in rooms):
         raise ValueError(f"the picture does not know what {line.strip()!r} means")

@@ -1,9 +1,9 @@
-"""Spark as the tests start it: its classes in an archive, its own Python modules compiled.
+"""Spark for the tests: its classes in an archive, its own Python modules compiled.
 
-``python -m tests.spark_home`` makes both in the environment, once, in a minute and a half; without
-them the tests run as well, and longer. With its classes archived a session needs two fifths less
-until its first jobs are done. Its workers take Python modules out of a zip beside it, and each
-compiles what it takes, for a second: where the zip is left out, they have the environment's.
+``python -m tests.spark_home`` creates both in the environment, once, in a minute and a half. Tests
+also run without them, but take longer. With its classes archived a session needs two fifths less
+time until its first jobs are done. Its workers would load Python modules from a zip, and each would
+compile them, for a second: without the zip they use the compiled modules of the environment.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tests.class_archive import archive_classes, archive_options, listing_option
 
 HOME = Path(sys.prefix, "spark-home")
 _ARCHIVE = HOME.with_suffix(".jsa")
-# Of all that the tests start: they are over before a second compiler, a collector's threads and
-# proofs that classes are sound pay.
+# For all JVMs of the tests: they end before a second compiler, a collector's threads, and proofs
+# that classes are sound pay off.
 _JVM_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -29,7 +29,7 @@ _CLASS_PATH = "class path: "
 
 
 def set_variables() -> None:
-    """Set what JVMs and Spark of this process and its children take from the environment."""
+    """Set the archive and Spark of the environment for JVMs of this process and its children."""
     options = [*_JVM_OPTIONS, *archive_options(_ARCHIVE)]
     os.environ.setdefault("JDK_JAVA_OPTIONS", _quoted(options))
     if HOME.is_dir():
@@ -37,12 +37,12 @@ def set_variables() -> None:
 
 
 def _quoted(options: list[str]) -> str:
-    """Return options as JDK_JAVA_OPTIONS has them; paths may have spaces."""
+    """Return options in the form of JDK_JAVA_OPTIONS; paths may have spaces."""
     return " ".join(f'"{option}"' for option in options)
 
 
 def link_all(source: Path, target: Path, *, but: str) -> None:
-    """Make a folder of links to all that another holds, but for one name."""
+    """Make a folder of links to everything in another one, except one name."""
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.name != but and not (target / path.name).is_symlink():
@@ -69,7 +69,7 @@ def _make() -> None:
 
 
 def _run_jobs(folder: Path) -> None:
-    """Do a little of all that tests let Spark do."""
+    """Run a little of everything that tests do with Spark."""
     from pyspark.sql import SparkSession
 
     from tests.conftest import SPARK_SETTINGS

@@ -1,4 +1,4 @@
-"""What ``import rmqsource`` offers: tokens and plans as text, without a Spark session."""
+"""The interface of ``import rmqsource``: tokens and plans as text, without a Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small logs that expand to gigabytes: all rows come, and no task takes more than its share."""
+"""Small logs that expand to gigabytes: all rows come, and no task exceeds its share of memory."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ KINDS = {
 BATCH = INNER_BATCH_FLAG | NEED_UNWRAP_FLAG
 EMPTY_ITEM = struct.pack(">iiiiih", 22, 0, 0, 0, 0, 0)
 LIMIT_BYTES = 400 * MIB
-"""What a read may take: batches of 6 MiB, bodies of 16 MiB, a few copies of both."""
+"""Memory that a read may use: batches of 6 MiB, bodies of 16 MiB, a few copies of both."""
 
 
 def count_rows(root, columns, options, limit_bytes):
     """Read all batches; return the rows, the largest batch, the damage, and the memory (MiB)."""
-    # What Python and Arrow take once.
+    # Memory that Python and Arrow take once.
     list(read_batches(options.pop("warm"), columns, table=options.get("table", "messages")))
     before = _resident()
     bound = _mapped() + limit_bytes

@@ -1,4 +1,4 @@
-"""Stores with queues and settings in RocksDB databases, as real brokers and clients saw them."""
+"""Stores with queues and settings in RocksDB, compared with real brokers and clients."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_units_name_every_record(store: GoldenStore) -> None:
 def test_what_a_client_received_comes_through_the_queues(store: GoldenStore) -> None:
     received = defaultdict(set)
     for m in store.dump("received"):
-        if m["reconsume_times"]:  # its place is in the group's retry topic
+        if m["reconsume_times"]:  # it is stored in the group's retry topic
             continue
         place = m["queue_id"], m["queue_offset"], m["commit_log_offset"]
         received[m["topic"]].add((*place, m["offset_msg_id"], m["body_sha256"]))
@@ -97,7 +97,7 @@ def test_check_proves_every_unit(store: GoldenStore) -> None:
     report = checked(store.root, options)
     assert report.is_good, report.findings
     assert report.counts.units == report.counts.records > 600
-    # Some of the broker's own topics are in its memory only, also after a clean stop.
+    # Some of the broker's own topics are in its memory only, even after a clean stop.
     assert all_kinds(report) == {"TOPIC_UNKNOWN"}
     with snapshot_of(store) as snapshot:
         assert report.counts.queues == len(snapshot.queue_paths) > 20
@@ -143,7 +143,7 @@ def test_of_queues_kept_twice_those_count_that_reach_further(tmp_path: Path) -> 
         ranges = [snapshot.queue_range("orders", n) for n in range(4)]
         assert sum(held.max_offset for held in ranges) == MESSAGES["orders"]
     for path in (root / "consumequeue").glob("*/*/*"):
-        path.write_bytes(path.read_bytes()[:40] + bytes(1960))  # as if left behind long ago
+        path.write_bytes(path.read_bytes()[:40] + bytes(1960))  # as if left by a process long ago
     with StoreSnapshot(root, config) as snapshot:
         assert snapshot.queue_database is not None
         assert [snapshot.queue_range("orders", n) for n in range(4)] == ranges

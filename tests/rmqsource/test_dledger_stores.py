@@ -1,4 +1,4 @@
-"""Logs of DLedger: every way to the messages, against what real clients got from real brokers."""
+"""Logs of DLedger: every way to read messages, compared with what real clients got."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
 
 
 def as_received(row):
-    """Return a row in the columns of what a client gets."""
+    """Return a row in the columns of the client's records."""
     properties = dict(row["properties"])
     return {
         **{name: row[name] for name in (*PLACE, "commit_log_offset", "flag")},
@@ -63,8 +63,8 @@ def _ms(time: datetime) -> int:
 def of_clients(name, topics=USER_TOPICS):
     rows = [dict(row) for row in received(name) if row["topic"] in topics]
     for row in rows:
-        row["sys_flag"] &= ~COMPRESSED_FLAG  # the client of 5.3.3 takes it away
-        # Of each pull, and set on the way to the client.
+        row["sys_flag"] &= ~COMPRESSED_FLAG  # the client of 5.3.3 removes it
+        # Added to each pulled message on the way to the client.
         for added in ("MIN_OFFSET", "MAX_OFFSET"):
             row["properties"] = {k: v for k, v in row["properties"].items() if k != added}
     wanted = as_received_columns()
@@ -90,11 +90,11 @@ def as_received_columns():
 
 
 def check_rows(name, found, topics=USER_TOPICS):
-    """Compare rows with what the client got.
+    """Compare rows with the messages that the client got.
 
     The broker that was started on the store of a killed one cut units of good records off the
     queues (``DLedgerCommitLog.dledgerRecoverAbnormally`` counts records without their headers), so
-    its client got less: there, what it got, and as many rows as were sent.
+    its client got fewer. There, rows must include the client's, and be as many as were sent.
     """
     wanted = of_clients(name, topics)
     if name in CUT_BY_BROKER:

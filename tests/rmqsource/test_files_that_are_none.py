@@ -1,4 +1,4 @@
-"""Something else in place of each file of a store: a clear error from everything, and no hang."""
+"""Something else in place of each file of a store: each command gives a clear error, none hangs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ KINDS = [put_fifo, put_directory, put_socket, put_device, put_dangling_link, put
 
 
 def run_command(arguments, root):
-    """Run a command in this process; return its exit code, output, and what it raised."""
+    """Run a command in this process; return its exit code, output, and the exception it raised."""
     name, *rest = arguments
     target = [root + "-new"] if name == "salvage" else []
     result = CliRunner().invoke(app, [name, root, *target, *rest, *FLAGS])
@@ -75,7 +75,7 @@ def run_command(arguments, root):
 
 
 def read_tables(root):
-    """Read what there is."""
+    """Read all rows."""
     for table in ("messages", "keys"):
         with suppress(StoreError, SourceError):
             read_rows(root, table=table, **SIZES)
@@ -85,7 +85,7 @@ def read_tables(root):
 
 
 def put_a_message(root):
-    """Open the store to write and put a message, if it lets one."""
+    """Open the store for writing and put a message, if possible."""
     config = MessageStoreConfig(
         store_path_root_dir=root,
         mapped_file_size_commit_log=2048,

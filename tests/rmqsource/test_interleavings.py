@@ -1,7 +1,7 @@
-"""A store that is written, or expires, between any two accesses to its files: no answer is short.
+"""A store changes or expires between any two accesses to its files: no answer is incomplete.
 
-The accesses of one answer are counted; then the answer is asked for once more for each of them,
-and at that access the store takes steps: all at once, or one with each access from there on.
+The accesses of one answer are counted. Then the answer is computed once for each access, and at
+that access the store changes: all steps together, or one step with each access from there on.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def content(root):
 
 
 def change(root, before, after):
-    """Bring the files of one state to those of another as a writer does: in their places."""
+    """Change the files of one state to those of another as a writer does: in place."""
     for name in before.keys() - after.keys():
         (root / name).unlink()
     for name, data in after.items():
@@ -54,9 +54,10 @@ def change(root, before, after):
 
 
 class Story:
-    """States of a store, one after the other, and what was in the log in each.
+    """States of a store, one after the other, and the content of the log in each.
 
-    ``logs`` are lists of (offset, topic, key); ``dispatched`` is how many of the first state were.
+    ``logs`` are lists of (offset, topic, key); ``dispatched`` is how many messages of the first
+    state were dispatched.
     """
 
     def __init__(self, root, *, by_record, index=True, expires=False):
@@ -88,7 +89,7 @@ class Story:
         self.store.close()
 
     def take(self):
-        """Note how the store is now."""
+        """Record the present state of the store."""
         self.states.append(content(self.store.root))
         self.logs.append([(at, topic, key) for at, topic, _, _, key in self.store.records])
 
@@ -148,7 +149,7 @@ _SIZES = {
 
 
 class Scheduler:
-    """Advances a store at one access to files; ``count`` counts them."""
+    """Advances a store at one access to files; ``count`` counts the accesses."""
 
     def __init__(self, story, root, at, *, one_by_one):
         self.story, self.root, self.at, self.one_by_one = story, root, at, one_by_one
@@ -171,7 +172,7 @@ class Scheduler:
 
 @contextmanager
 def running(story, tmp_path, at, *, one_by_one=False):
-    """Yield a live store in the story's first state, and what advances it."""
+    """Yield a live store in the story's first state, and the scheduler that advances it."""
     root = tmp_path / "store"
     shutil.rmtree(root, ignore_errors=True)
     change(root, {}, story.states[0])
@@ -205,9 +206,9 @@ def _count(patch, owner, name, scheduler):
 
 
 def asked_with_every_interleaving(story, tmp_path, ask):
-    """Yield what an answer is for each access at which the store goes on.
+    """Yield the answer for each access at which the store goes on.
 
-    Every ``STEP``-th here; tests/soak takes every one.
+    Here every ``STEP``-th access is tested; tests/soak tests every one.
     """
     with running(story, tmp_path, None) as (root, scheduler):
         ask(root)
@@ -229,7 +230,7 @@ def _places(root, plans, **options):
 
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory):
-    """Return a function that makes a story, each once."""
+    """Return a function that makes a story, each kind once."""
     made = {}
 
     def story(**kinds):
@@ -244,7 +245,7 @@ def stories(tmp_path_factory):
 @pytest.mark.parametrize("index", [True, False])
 @pytest.mark.parametrize("by_record", [True, False])
 def test_messages_of_a_topic_are_not_lost(stories, tmp_path, monkeypatch, by_record, index):
-    """Whatever queue was read before the broker went on, and whatever after that."""
+    """Whichever queues were read before the broker went on, and whichever after."""
     story = stories(by_record=by_record, index=index)
     monkeypatch.setattr(dispatch_proof, "_NEAR_BYTES", 0)
     monkeypatch.setattr(dispatch_proof, "ROUND_BYTES", 0 if by_record else 4096)
@@ -305,7 +306,7 @@ def _table(root, table, **options):
 
 
 def _dispatched(story):
-    """Return offsets by topic of what the first state's queues hold and the last state's log."""
+    """Return offsets by topic that are in the first state's queues and in the last state's log."""
     found = {}
     for at, topic, _ in story.logs[0][: story.dispatched]:
         if at >= story.min_offset:
@@ -316,7 +317,7 @@ def _dispatched(story):
 @pytest.mark.parametrize("table", ["queues", "topics", "consume_queue", "index"])
 @pytest.mark.parametrize("expires", [False, True])
 def test_tables_hold_what_was_dispatched(stories, tmp_path, table, expires):
-    """And nothing raises where files expire: they are listed again."""
+    """No error is raised if files expire: they are listed again."""
     story = stories(by_record=True, expires=expires)
     held = _dispatched(story)
     for mode in ("FAILFAST", "PERMISSIVE"):
@@ -384,7 +385,7 @@ def test_a_segment_that_goes_between_planning_and_reading(stories, tmp_path):
 
 
 def test_a_listing_that_lacks_a_file_in_between_is_taken_again(tmp_path, monkeypatch):
-    """Files are deleted oldest first while a directory is listed, in an order of its own."""
+    """Files are deleted oldest first while a directory is listed in some other order."""
     from store_core.files.segment_list import list_segments
     from store_core.files.store_directory import FileEntry
 

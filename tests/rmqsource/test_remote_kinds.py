@@ -1,4 +1,4 @@
-"""Stores of every kind on a remote place: rows and tables are those of the local copy."""
+"""Stores of every kind on remote storage: rows and tables equal those of the local copy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tables(place, options):
         return {
             name: in_order(rows_of(snapshot, name))
             for name in METADATA_TABLES
-            if name != "segments"  # paths, and times of change that a place may not tell exactly
+            if name != "segments"  # paths, and change times, which may not be exact there
         }
 
 

@@ -82,7 +82,7 @@ def _play(directory, release, seed, deadline):
         return run.finish()
 
 
-# RocketMQ's clients drive our cluster through every section, three runs a release.
+# RocketMQ's clients drive our cluster through every section, three runs for each release.
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -1,4 +1,4 @@
-"""Many connections and a flood of broken ones: all arrives, memory stays, others hardly wait."""
+"""Many connections and a flood of broken ones: everything arrives, others hardly wait."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LIMIT_S = 900
 
 
 class Bystander:
-    """A producer and a consumer that do little, and note how long each message takes."""
+    """A producer and a consumer with little work that record how long each message takes."""
 
     def __init__(self, namesrv_addr: str) -> None:
         self.send_s: list[float] = []
@@ -49,7 +49,7 @@ class Bystander:
         self._producer.start()
         self._producer.send(Message("bystander", b"0.0"))
         self._consumer.start()
-        # The topic's queues are shared out, and what comes is at hand at once.
+        # The topic's queues are assigned, and arriving messages are delivered immediately.
         assert wait_until(lambda: self.arrival_s)
         self.take()
         self._thread.start()
@@ -79,7 +79,7 @@ class Bystander:
 
 
 class Garbage:
-    """Threads that connect and say what nobody understands, again and again."""
+    """Threads that repeatedly connect and send invalid requests."""
 
     def __init__(self, port: int) -> None:
         self.connections = 0
@@ -107,7 +107,7 @@ class Garbage:
                 each = socket.create_connection(("127.0.0.1", self._port), timeout=5)
                 self.connections += 1
                 each.sendall(_garbage(generator))
-                if generator.random() < 0.2:  # it stays, half said
+                if generator.random() < 0.2:  # it stays, half sent
                     silent.append(each)
                 else:
                     each.close()
@@ -173,7 +173,7 @@ def test_many_connections_and_garbage(tmp_path, capsys):
         process_id = cluster.process_id()
         with Admin(cluster.namesrv_addr) as admin, Bystander(cluster.namesrv_addr) as bystander:
             admin.create_topic("load", _QUEUES)
-            time.sleep(_BASELINE_S)  # what it takes where nothing else is done
+            time.sleep(_BASELINE_S)  # memory when nothing else is done
             alone = bystander.take()
             before, most = _anonymous_bytes(process_id), 0
             begin = time.monotonic()

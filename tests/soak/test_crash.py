@@ -1,4 +1,4 @@
-"""Kills and losses of power, one store after the other, until the time is over."""
+"""Kills and power losses, one store after the other, until the time is over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOMENTS = 12
 
 
 def stores(directory, seconds, seed):
-    """Yield a directory and a seed for each store; the first in any case."""
+    """Yield a directory and a seed for each store; the first one always."""
     deadline = time.monotonic() + seconds
     for number in itertools.count(seed * _SEEDS_APART):
         root = directory / str(number)
@@ -89,7 +89,7 @@ def test_losses_of_power_during_delivery(tmp_path, capsys, soak_seconds, soak_se
             print(f"\n{states} states that a loss of power left")
 
 
-# Kills and losses of power amid transactions, store after store, until the time is over.
+# Kills and power losses amid transactions, store after store, until the time is over.
 
 
 def test_kills_amid_transactions(tmp_path, capsys, soak_seconds, soak_seed):

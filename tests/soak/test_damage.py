@@ -106,7 +106,7 @@ def test_random_damage_is_salvaged(tmp_path, soak_seconds, soak_seed):
     print(f"\n{number} stores damaged and salvaged")
 
 
-# Ten thousand mutated stores, three commands each: no surprise, no hang, no hunger for memory.
+# Ten thousand mutated stores, three commands each: no surprise, no hang, no waste of memory.
 
 
 def test_every_command_over_mutated_stores(capsys, soak_seed):

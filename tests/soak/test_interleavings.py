@@ -1,4 +1,4 @@
-"""Every interleaving that tests/rmqsource/test_interleavings.py takes one in seventeen of."""
+"""Every interleaving of which tests/rmqsource/test_interleavings.py tests every seventeenth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes are killed, with Spark and without: every job is whole or absent, and there once."""
+"""Writes are killed, with Spark and without: every job is stored completely once, or not at all."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_kills(tmp_path, capsys, soak_seconds, soak_seed):
 
 
 def test_rocketmq_opens_what_kills_left(tmp_path, capsys, soak_seconds, soak_seed):
-    """Both releases in turn; the next job goes on with what they made of the store."""
+    """Both releases in turn; the next job uses the store as they left it."""
     writers, opened = Writers(MODULE), 0
     try:
         for root, seed in stores(tmp_path, soak_seconds, soak_seed):

@@ -1,4 +1,4 @@
-"""A mirror with Spark is killed, its driver or its workers: it has every message once."""
+"""A mirror with Spark whose driver or workers are killed has every message once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.rmqsource.stream.growing_store import GrowingStore
 pytestmark = pytest.mark.soak
 
 KILLS_PER_MINUTE = 5
-"""After a kill of the driver Spark starts again: that takes longer than all else."""
+"""After a kill of the driver Spark starts again, which takes longer than anything else."""
 _ROOT = Path(__file__).parents[2]
 _LONGEST_S, _HANGS_S = 4.0, 300.0
 _AFTER_A_BATCH = 0.8
-"""The first batch takes longest, as Python starts for all of its parts: few kills come before."""
+"""The first batch takes longest, because Python starts for all its parts: few kills come before."""
 _OF_WORKERS = 0.5
 _MOST_PUT_AT_ONCE, _PAUSE_S = 6, 0.05
 _SEGMENT_BYTES = 1 << 16
@@ -36,7 +36,7 @@ _WORKER = b"pyspark.daemon"
 
 
 class Mirror:
-    """A driver that mirrors a growing store, and is started again when it has ended."""
+    """A driver that mirrors a growing store, and is started again after its end."""
 
     def __init__(self, directory: Path, source: Path, seed: int) -> None:
         self.target, self.checkpoint = directory / "mirror", directory / "checkpoint"
@@ -89,7 +89,7 @@ class Mirror:
             self._reap()
 
     def finish(self) -> None:
-        """Mirror all that is there; the query has to end well."""
+        """Mirror all remaining messages; the query has to end well."""
         self.stop()
         self._start("end")
         assert self._driver is not None
@@ -123,7 +123,7 @@ class Mirror:
         self._driver = None
 
     def _unnoted_batches(self) -> int:
-        """Return how many batches are in the mirror that Spark has not noted, and will repeat."""
+        """Return how many batches of the mirror Spark has not recorded, and will repeat."""
         batches = self.batches
         return int(batches and not (self.checkpoint / "commits" / str(batches - 1)).exists())
 

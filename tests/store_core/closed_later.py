@@ -1,4 +1,4 @@
-"""Files and stores that a test opens and leaves to the fixture of all tests here to close."""
+"""Files and stores that a test opens, and that a fixture of all tests here closes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What has a ``close``."""
+    """Anything with a ``close``."""
 
     def close(self) -> object:
         """Close it."""
@@ -18,11 +18,11 @@ _OPENED = ExitStack()
 
 
 def closed_later(opened: T) -> T:
-    """Return what was given, and close it when the test has ended."""
+    """Return the argument, and close it when the test has ended."""
     _OPENED.callback(opened.close)
     return opened
 
 
 def close_all() -> None:
-    """Close what was opened since."""
+    """Close everything opened since."""
     _OPENED.close()

@@ -20,7 +20,7 @@ def _closed() -> Iterator[None]:
 
 @pytest.fixture
 def root(tmp_path):
-    """Return where a store is made."""
+    """Return the directory of a new store."""
     return tmp_path / "store"
 
 

@@ -1,4 +1,4 @@
-"""Read everything of a store through every structure, and judge what came back after damage."""
+"""Read everything of a store through every structure, and check what comes back after damage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scan(view: StoreSnapshot, rows: int = 7) -> Iterator[RecordFrames | Gap]:
 
 
 def rows_of(frames: RecordFrames, check_crc: bool = False) -> list[dict[str, Any]]:
-    """Return rows as dicts of all columns; those whose body has the wrong CRC are left out."""
+    """Return rows as dicts of all columns; rows whose body has a wrong CRC are left out."""
     columns = MessageColumns(frames)
     values = {name: columns.column(name).to_pylist() for name in COLUMNS}
     for name in ("born_timestamp", "store_timestamp"):
@@ -50,9 +50,9 @@ def rows_of(frames: RecordFrames, check_crc: bool = False) -> list[dict[str, Any
 def read_everything(
     root: object, check_crc: bool = False, directory: StoreDirectory | None = None
 ) -> tuple[list[dict[str, Any]], list[Gap], StoreError | None]:
-    """Return the rows and gaps of a store up to the first error of the store, and that error.
+    """Return the rows and gaps of a store up to its first store error, and that error.
 
-    Anything else that is raised is a fault of the reader and comes through.
+    Any other exception is a fault of the reader and is not caught.
     """
     rows: list[dict[str, Any]] = []
     gaps: list[Gap] = []
@@ -74,9 +74,9 @@ def read_structures(
     keys: list[tuple[str, str]],
     ranges: Mapping[tuple[str, int], QueueRange] | None = None,
 ) -> list[str]:
-    """Use queues, index and configuration; return the names of the store errors that came.
+    """Use queues, index and configuration; return the names of the store errors.
 
-    No queue may hold more than ``ranges`` says.
+    No queue may have more than ``ranges`` says.
     """
     errors: list[str] = []
     try:
@@ -122,7 +122,7 @@ def _use_index(view: StoreSnapshot, topic: str, key: str) -> None:
 
 
 class Sweep:
-    """A store that is damaged in one place at a time, and what came back each time.
+    """A store that is damaged in one place at a time, and the results of each case.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ class Sweep:
         return [path for path in self.files if path.parent.name != "commitlog"]
 
     def truncate_segment(self, path: Path, length: int) -> None:
-        """Cut a segment; what ends before the cut comes back, and nothing that never was."""
+        """Cut a segment; records before the cut come back, and nothing that never was there."""
         end = int(path.name) + length
         self._write(path, self.files[path][:length])
         segment = range(int(path.name), int(path.name) + len(self.files[path]))
@@ -177,7 +177,7 @@ class Sweep:
         self._judge_rows(path, kept, hit=(hit, start))
 
     def change_other(self, path: Path, content: bytes) -> None:
-        """Replace a file beside the log: the log is read as ever, the rest is right or refused."""
+        """Replace a file outside the log: the log reads as before, the rest is right or refused."""
         self._write(path, content)
         rows, gaps, error = read_everything(self.root)
         if error is None:
@@ -213,7 +213,7 @@ class Sweep:
                 self.undetected[field_at(hit[0][0], hit[1])] += 1
 
     def _write(self, path: Path, content: bytes) -> None:
-        path.unlink()  # a new file: a map of the old one may be alive
+        path.unlink()  # a new file: a map of the old one may be in use
         path.write_bytes(content)
 
     def _done(self, path: Path, error: str) -> None:
@@ -223,7 +223,7 @@ class Sweep:
 
 
 def field_at(record: StoredRecord, offset: int) -> str:
-    """Return the field of a record in which an offset of the log lies."""
+    """Return the field of a record to which an offset of the log belongs."""
     layout = header_layout(record.sys_flag)
     at = offset - record.commit_log_offset
     if at < layout.size:

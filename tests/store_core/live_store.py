@@ -47,7 +47,7 @@ class LiveReads(StoreQueries):
 
 
 class LiveStore:
-    """``records`` are (offset, topic, queue id, queue offset, keys) of what was put."""
+    """``records`` are (offset, topic, queue id, queue offset, keys) of the messages put."""
 
     def __init__(self, root: Path, batch_topics=(), **sizes):
         root.mkdir(parents=True, exist_ok=True)
@@ -97,11 +97,11 @@ class LiveStore:
         return placed
 
     def pinned(self, *, whole=False):
-        """Return the store as it is now."""
+        """Return the store in its present state."""
         return PinnedStore(self.log, self.queues, self.live_index, self.config, whole=whole)
 
     def dispatch(self, *, index=True):
-        """Bring queues, and the index, up to the end of the log."""
+        """Dispatch queues, and the index, up to the end of the log."""
         with PinnedLog(self.log, str(self.root), whole=True) as log:
             start = max(self.dispatched_to, log.min_offset)
             for frames in scan_frames(log, start, log.end_offset, on_gap=refuse_gap):
@@ -111,7 +111,7 @@ class LiveStore:
             self.dispatched_to = log.end_offset
 
     def expire(self):
-        """Delete the oldest segment, then what points at it."""
+        """Delete the oldest segment, then the units and entries that refer to it."""
         self.log.delete_expired_files(0, 0, immediately=True, batch_max=1)
         self.queues.delete_expired(self.log.min_offset)
         self.index.delete_expired(self.log.min_offset)

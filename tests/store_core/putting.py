@@ -1,4 +1,4 @@
-"""What tests of putting share: a putter over a log of its own, and golden messages."""
+"""Shared by tests of putting: a putter over a log of its own, and golden messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRODUCER_NUMBERS = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
-"""What a producer gave, of the numbers in a line of messages.jsonl."""
+"""A producer's message, by the numbers in a line of messages.jsonl."""
 
 
 class Clock:
@@ -44,7 +44,7 @@ class Clock:
 
 
 class Flush:
-    """Records what was asked of it."""
+    """Records its calls."""
 
     def __init__(self):
         self.calls, self.status = [], PutMessageStatus.PUT_OK
@@ -156,7 +156,7 @@ def _host(host):
 
 
 def golden_message(line):
-    """Return what a producer gave, of a line of messages.jsonl."""
+    """Return a producer's message for a line of messages.jsonl."""
     return Message(
         line["topic"],
         base64.b64decode(line["body_raw_b64"]),

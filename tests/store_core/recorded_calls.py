@@ -1,4 +1,4 @@
-"""Tells a simulated disk what this process does with files: calls of module ``os``, maps."""
+"""Reports this process's work on files to a simulated disk: calls of module ``os``, maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def recorded_calls(disk: SimulatedDisk) -> Iterator[None]:
     """Record until the end of the block.
 
-    Seen are the calls through which stores are written: not those of open files in text or binary
+    It sees the calls through which stores are written: not those of open files in text or binary
     mode, nor maps other than those of segments.
     """
     calls = {name: _recorded(disk, name, getattr(os, name)) for name in _CALLS if hasattr(os, name)}
@@ -82,7 +82,7 @@ def _ftruncate(disk: SimulatedDisk, call: Any, descriptor: int, size: int) -> No
 
 
 def _sync(disk: SimulatedDisk, call: Any, descriptor: int) -> None:
-    begin = disk.time  # what other threads write meanwhile is not flushed
+    begin = disk.time  # bytes that other threads write meanwhile are not flushed
     disk.syncing(disk.file_of(descriptor))
     call(descriptor)
     disk.synced(disk.file_of(descriptor), begin)

@@ -1,8 +1,8 @@
-"""What Spark does with a streaming source, step by step, without Spark; it can be killed between.
+"""A simulation of Spark's steps with a streaming source, without Spark; it can be killed between.
 
-As `MicroBatchExecution` of Spark: the end of a batch goes to the offset log before it
-runs, its number to the commit log after it; a query that starts again repeats the batch that the
-offset log has and the commit log lacks. Offsets travel as JSON, partitions and readers pickled.
+As in Spark's `MicroBatchExecution`, the end of a batch goes to the offset log before it runs, its
+number to the commit log afterwards. A query that starts again repeats the batch that the offset log
+has and the commit log lacks. Offsets are passed as JSON, partitions and readers are pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 PLANNED, READ, WRITTEN = "offsets logged", "rows read", "rows written"
 STEPS = (PLANNED, READ, WRITTEN)
-"""Where a query can be killed: a batch repeats from each of them."""
+"""Steps where a query can be killed: a batch repeats from each of them."""
 _ON_DEMAND = StructField("properties_raw", BinaryType(), nullable=False)
 
 
@@ -33,7 +33,7 @@ class KilledError(Exception):
 
 @dataclass
 class Checkpoint:
-    """What outlives a kill: logs of the query, and the rows of a sink that knows its batches."""
+    """State that survives a kill: the query's logs, and rows of a sink that knows its batches."""
 
     offsets: list[str] = field(default_factory=list)
     commits: int = 0
@@ -41,15 +41,15 @@ class Checkpoint:
 
     @property
     def rows(self) -> list[Row]:
-        """All rows that were delivered, in the order of the batches."""
+        """All delivered rows, in the order of the batches."""
         return [row for number in sorted(self.sink) for row in self.sink[number]]
 
     def log_offsets(self, text: str) -> None:
-        """Note the end of the next batch, before it runs."""
+        """Record the end of the next batch, before it runs."""
         self.offsets.append(text)
 
     def log_commit(self, number: int) -> None:
-        """Note that a batch is done."""
+        """Record that a batch is done."""
         self.commits = number + 1
 
 
@@ -61,11 +61,11 @@ class SimulatedQuery:
     checkpoint
         That of earlier runs, or a new one.
     options
-        Of the source.
+        Options of the source.
     columns
-        Names of columns; None: all.
+        Names of columns; all if None.
     kill_at
-        Called with (batch number, step); the query is killed where it returns true.
+        Called with (batch number, step); the query is killed if it returns true.
     """
 
     source_class: type[DataSource] = RocketMQStoreDataSource
@@ -96,7 +96,7 @@ class SimulatedQuery:
         return self
 
     def all_available(self) -> SimulatedQuery:
-        """Run batches until there is no more data."""
+        """Run batches until no data is left."""
         while self.run_once():
             pass
         return self
@@ -144,7 +144,7 @@ class SimulatedQuery:
         self.checkpoint.log_commit(number)
 
     def _write(self, number: int, parts: list[list[Any]]) -> None:
-        """Give a batch to the sink: of each partition the record batches."""
+        """Give a batch to the sink: the record batches of each partition."""
         rows = [row for part in parts for batch in part for row in batch.to_pylist()]
         self.checkpoint.sink.setdefault(number, rows)
 
@@ -156,7 +156,7 @@ class SimulatedQuery:
 def follow(
     checkpoint: Checkpoint, root: Any, columns: Iterable[str] | None = None, **options: Any
 ) -> list[Row]:
-    """Run a query until there is no more data; return all rows so far."""
+    """Run a query until no data is left; return all rows so far."""
     query = SimulatedQuery(checkpoint, {**where(root), **options}, columns)
     query.all_available()
     return checkpoint.rows

@@ -27,7 +27,7 @@ PLACE = ("topic", "queue_id", "queue_offset", "body")
 
 @pytest.fixture(params=[True, False], ids=["limits", "none"], autouse=True)
 def gets_limits(request, monkeypatch):
-    """As on Spark 4.2 and later, and as on those before, which know no limits."""
+    """Test as on Spark 4.2 and later, and as on earlier releases, which have no limits."""
     if request.param and not STREAM_READER_GETS_LIMITS:
         pytest.skip("this Spark knows no limits")
     if not request.param:
@@ -54,7 +54,7 @@ def test_every_message_once_while_segments_roll(growing):
         query.all_available()
         assert bodies(checkpoint.rows) == growing.put_bodies
     assert len(growing.segments()) > 3
-    assert len(checkpoint.offsets) == 7  # the first batch pins the start, the empty ones are none
+    assert len(checkpoint.offsets) == 7  # the first batch pins the start, empty ones do not count
 
 
 def test_a_query_that_starts_again_goes_on_where_it_was(growing):
@@ -135,7 +135,7 @@ def test_a_kill_at_any_step_of_any_batch_repeats_and_loses_nothing(growing, step
 
 @pytest.mark.parametrize("start", ["latest", "earliest", "time", "queues"])
 def test_the_first_batch_is_the_same_after_a_kill(growing, start):
-    """Spark keeps no start of the first batch: its end says where it began."""
+    """Spark stores no start of the first batch: its end says where it began."""
     growing.put(40)
     middle = read_rows(growing.root, ["store_timestamp"])[-1]["store_timestamp"]
     options = {
@@ -226,7 +226,7 @@ def test_flushed_messages_only(ticking):
     ticking.flush()
     ticking.put_apart(4)
     query.all_available()
-    # Of the time of the record that was flushed last others could be that were not.
+    # Other records with the time of the last flushed record might not be flushed.
     assert bodies(checkpoint.rows) == ticking.put_bodies[:9]
     ticking.close()  # a clean stop flushes all
     query.all_available()

@@ -1,4 +1,4 @@
-"""Stores of real brokers, followed in small batches: the rows of a batch read, damage included."""
+"""Stores of real brokers, followed in small batches, give the rows and damage of a batch read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_stream_has_the_rows_of_a_batch(golden_store, limit):
     options = {**golden_store.options, "mode": "PERMISSIVE", "readUpTo": "written"}
     expected = read_rows(golden_store.root, DAMAGE, mode="PERMISSIVE", **golden_store.options)
     if (golden_store.root / "abort").exists() and expected[-1]["_corrupt_record"] is not None:
-        del expected[-1]  # half a record of a crash: a stream waits for what becomes of it
+        del expected[-1]  # half a record of a crash: a stream waits until it is resolved
     checkpoint = Checkpoint()
     found = follow(checkpoint, golden_store.root, DAMAGE, **options, **limit)
     assert found == expected
@@ -71,7 +71,7 @@ def test_damage_at_the_edge_of_a_batch_is_told_once(data, most, mode, tmp_path_f
     with pytest.raises(DamagedStoreError):
         follow(checkpoint, root, PLACE, **options)
     assert checkpoint.rows == read_rows(root, PLACE, mode="DROPMALFORMED")[: len(checkpoint.rows)]
-    with contextlib.suppress(DamagedStoreError):  # a query that is started again stays there
+    with contextlib.suppress(DamagedStoreError):  # a restarted query stays there
         follow(checkpoint, root, PLACE, **options)
         raise AssertionError("the damage was passed over")
 

@@ -1,4 +1,4 @@
-"""How much a batch has, and when there is one."""
+"""The limits of a batch: how much it has, and when it runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_no_batch_has_more_bytes_than_it_may(growing):
     assert sum(sizes(checkpoint)) == 100
     checkpoint = Checkpoint()
     query_of(checkpoint, growing.root, maxBytesPerTrigger=1).all_available()
-    assert sizes(checkpoint)[:100] == [1] * 100  # one record is always let through
+    assert sizes(checkpoint)[:100] == [1] * 100  # one record is always allowed
 
 
 def test_the_budget_is_shared_by_what_waits(tmp_path):

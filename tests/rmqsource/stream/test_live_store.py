@@ -1,4 +1,4 @@
-"""A stream follows a store that another process writes, rolls, expires, is killed in."""
+"""A stream follows a store that another process writes, rolls and expires, and that is killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_message_once_and_in_order(tmp_path, read_up_to):
 def follow_own_store(
     directory: Path, read_up_to: str, lives: int, messages: int, seed: int
 ) -> Followed:
-    """Let processes put messages one after the other; each is killed, but for the last one."""
+    """Let processes put messages one after the other; each except the last one is killed."""
     root, journal = directory / "store", directory / "journal"
     root.mkdir()
     follow = LiveFollow(root, journal, seed, readUpTo=read_up_to)

@@ -1,4 +1,4 @@
-"""Whether anything can have changed in a store since a full look at it."""
+"""Whether anything can have changed in a store since it was last checked completely."""
 
 from __future__ import annotations
 

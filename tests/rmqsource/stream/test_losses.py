@@ -1,4 +1,4 @@
-"""What becomes of a stream when its store loses what was or was to be read; nothing in silence."""
+"""A stream whose store loses messages, read or not read yet: no loss is silent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def growing(tmp_path):
 
 
 def refused(checkpoint: Checkpoint, root: Path, *words: str) -> None:
-    """Check that a query is refused with all of the words, delivers nothing, and stays refused."""
+    """Check that a query is refused with all the words, delivers nothing, and stays refused."""
     before = list(checkpoint.rows)
     for _ in range(2):
         with pytest.raises(StreamDataLossError) as failure:
@@ -62,7 +62,7 @@ def test_segments_that_expire_before_they_are_read(growing, caplog):
     left = growing.put_bodies[-len(rows) + 10 :]
     assert bodies(rows) == growing.put_bodies[:10] + left
     assert len(left) < 200
-    # It says so in the checkpoint too.
+    # The checkpoint has it too.
     resumed = [
         json.loads(text)["stores"][str(growing.root)].get("begin") for text in checkpoint.offsets
     ]
@@ -79,7 +79,7 @@ def test_segments_that_expire_after_they_were_read_are_no_loss(growing):
 
 
 def test_a_log_that_was_cut_after_it_was_read(growing, caplog):
-    """A broker that crashed comes back without its last messages, and writes others there."""
+    """A crashed broker comes back without its last messages, and writes others in their place."""
     checkpoint = Checkpoint()
     growing.put(10)
     follow(checkpoint, growing.root, BODY)
@@ -228,7 +228,7 @@ def test_a_first_offset_that_is_not_there(growing):
 
 
 def test_an_empty_store_that_begins_in_the_middle_is_no_loss(growing):
-    """As a slave does, whose first segment is its master's last one."""
+    """As with a slave whose first segment is its master's last one."""
     checkpoint = Checkpoint()
     with GrowingStore(growing.root.with_name("master")) as master:
         follow(checkpoint, growing.root, BODY)
@@ -279,7 +279,7 @@ def test_a_glob_that_matches_a_store_before_it_is_whole(growing, caplog):
 
 
 def test_a_segment_that_is_missing_where_a_batch_begins(growing, caplog):
-    """Inside of a batch that is a matter of ``mode``; between two batches nobody else would see."""
+    """Inside a batch ``mode`` decides; between two batches only this check can see the gap."""
     checkpoint = Checkpoint()
     growing.put(200)
     query = SimulatedQuery(checkpoint, {**where(growing.root), "maxBytesPerTrigger": 4096}, BODY)
@@ -353,14 +353,14 @@ def test_segments_that_expire_one_after_the_other_while_the_store_is_looked_at(
 
 @pytest.mark.parametrize("read_up_to", ["dispatched", "written", "flushed"])
 def test_half_a_record_that_a_kill_left_is_waited_for(tmp_path, read_up_to):
-    """No batch takes it in: who opens the store next cuts it off, and writes others there."""
+    """No batch includes it: the next process to open the store cuts it off, and overwrites it."""
     copy, checkpoint = tmp_path / "copy", Checkpoint()
     with GrowingStore(tmp_path / "store", segment_bytes=1 << 16) as growing:
         growing.put(10)
         end = growing.store.max_phy_offset
         growing.put(1, size=5000)
         growing.flush()
-        shutil.copytree(growing.root, copy)  # with `abort`, and nobody has it open
+        shutil.copytree(growing.root, copy)  # with `abort`, and no process has it open
         expected = growing.put_bodies[:10]
     with (copy / "commitlog" / f"{0:020}").open("r+b") as log:
         log.seek(end + 3000)

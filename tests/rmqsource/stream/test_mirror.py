@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 )
 KILLS = 20
 MOST_CALLS, MOST_BATCHES = 800, 5
-"""A run that ends has about as many of either."""
+"""A complete run has about this many calls and batches."""
 BATCHES = 6
 LIMITS = {"maxOffsetsPerTrigger": 5, "minPartitions": 2}
 
@@ -48,7 +48,7 @@ def check_same(a: Path, b: Path) -> int:
 
 
 def mirror_with_deaths(a: GrowingStore, b: Path, deaths: Deaths, kills: int) -> Checkpoint:
-    """Kill a mirror so often, while its source grows and is opened anew; let it end."""
+    """Kill a mirror so often, while its source grows and is reopened; then let it finish."""
     checkpoint = Checkpoint()
     while len(deaths.died) < kills:
         a.put(8)
@@ -67,7 +67,7 @@ def mirror_with_deaths(a: GrowingStore, b: Path, deaths: Deaths, kills: int) -> 
     "steps", [*((step,) for step in MIRROR_STEPS), MIRROR_STEPS], ids=[*MIRROR_STEPS, "each step"]
 )
 def test_a_mirror_that_is_killed_at_named_steps(tmp_path, steps):
-    """At each of the first batches; last, each of them is killed at all steps, one by one."""
+    """At each of the first batches; in the last case each is killed at all steps, one by one."""
     deaths = Deaths(tmp_path / "b", lambda number, step: number < BATCHES and step in steps)
     with nothing_forced(), GrowingStore(tmp_path / "a") as a:
         checkpoint = mirror_with_deaths(a, tmp_path / "b", deaths, BATCHES * len(steps))
@@ -79,7 +79,7 @@ def test_a_mirror_that_is_killed_at_named_steps(tmp_path, steps):
 
 
 def test_a_mirror_that_is_killed_anywhere(tmp_path, writers):
-    """At steps and at calls of the system, in turn; the source's writer dies with it."""
+    """At steps and at system calls, in turn; the source's writer dies with it."""
     generator = random.Random(1)
     died: Counter[str] = Counter()
     run = 0
@@ -98,7 +98,7 @@ def test_a_mirror_that_is_killed_anywhere(tmp_path, writers):
 
 
 def run_mirror(root: Path, writers: Writers, run: int, die_at: str, die_after: int) -> str | None:
-    """Let a mirror run; return the step after which it was killed, None where it ended."""
+    """Let a mirror run; return the step after which it was killed, None if it finished."""
     task: dict[str, object] = {"root": str(root), "run": run}
     status = writers.run({**task, "die_at": die_at, "die_after": die_after}, None)
     assert status in {0, signal.SIGKILL}, f"run {run} ended with {status}"

@@ -1,4 +1,4 @@
-"""How far behind a query is: from progresses as Spark 4.0 and 4.3 gave them."""
+"""How far behind a query is, from progress reports of Spark 4.0 and 4.3."""
 
 from __future__ import annotations
 

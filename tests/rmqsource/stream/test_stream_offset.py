@@ -1,4 +1,4 @@
-"""Offsets as Spark keeps them: read back as they were, refused where they are something else."""
+"""Offsets as Spark stores them: read back unchanged, refused if they are something else."""
 
 from __future__ import annotations
 

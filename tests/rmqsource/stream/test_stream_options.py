@@ -1,4 +1,4 @@
-"""Options of a stream: what makes no sense there is refused, and so are limits that cannot hold."""
+"""Options of a stream: those that make no sense there are refused, as are impossible limits."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_spark_that_says_nothing_of_where_a_batch_starts(tmp_path):
 
 
 def test_losses_where_spark_says_nothing_of_where_a_batch_starts(tmp_path, caplog):
-    """Each query begins in a new process, which knows what it is told in ``partitions`` only."""
+    """Each query begins in a new process, which knows only the arguments of ``partitions``."""
     projection = resolve_projection("messages", "FAILFAST", table_schema("messages", "FAILFAST"))
 
     def reader_of(roots, **more):

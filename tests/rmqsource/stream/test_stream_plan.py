@@ -1,4 +1,4 @@
-"""Batches are planned as batch reads are: by queues where topics narrow, in splits of some size."""
+"""Batches are planned like batch reads: by queues if topics narrow them, in splits of some size."""
 
 from __future__ import annotations
 

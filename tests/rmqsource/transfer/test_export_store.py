@@ -1,4 +1,4 @@
-"""Exports hold what was read, and are whole or not there."""
+"""Exports have the rows that were read, and are complete or not there."""
 
 from __future__ import annotations
 

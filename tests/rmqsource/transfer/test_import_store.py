@@ -1,4 +1,4 @@
-"""What was exported and imported again is what it was, and in its order."""
+"""Messages that are exported and imported again are unchanged, in their order."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_round_trip(
     from rmqsource.transfer.export_store import export
 
     store = golden(name)
-    # Several files, which Spark does not take in the order of their names.
+    # Several files, which Spark does not read in the order of their names.
     before = messages_of(store.root, **store.options, minPartitions="5")
     export(before, tmp_path / "files", file_format, partitions)
     done = imported(tmp_path / "files")

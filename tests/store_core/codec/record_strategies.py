@@ -1,4 +1,4 @@
-"""Arbitrary records, and how the scalar codec sees them: the truth for the columnar one."""
+"""Arbitrary records, and their values by the scalar codec: the reference for the columnar one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMES = [
     "ü".encode(),
     b"\xed\xa0",
 ]
-# Separators anywhere, Java's encoded surrogates, bytes that are no UTF-8, NUL, spaces.
+# Separators anywhere, Java's encoded surrogates, bytes that are not UTF-8, NUL, spaces.
 _PIECES = st.sampled_from(
     [b"\0", b"\1", b"\2", b" ", b"k", b"\xff", b"\xed\xa0\x80\xed\xb0\x80", "é€𝄞".encode(), b"7"]
 )

@@ -43,7 +43,7 @@ def test_inflates_what_producers_compress(name):
 @pytest.mark.parametrize("name", PRODUCERS)
 def test_a_body_cut_off_anywhere_is_an_error(name):
     stored, sys_flag, _ = producer_body(name)
-    # Without the closing bytes (zlib's checksum, LZ4's end mark) all content may be there already.
+    # Without the closing bytes (zlib's checksum, LZ4's end mark) the content may be complete.
     for length in range(1, len(stored)):
         with pytest.raises(CorruptBodyError):
             inflate(stored[:length], sys_flag)

@@ -60,7 +60,7 @@ def test_bytes_before_a_range_do_not_count():
 
 
 def test_the_library_that_is_there_is_taken(monkeypatch):
-    """Both give the same; without zlib-ng it is Python's zlib."""
+    """With and without zlib-ng the CRC is the same; without it, it is Python's zlib."""
     path = Path(crc32_module.__file__)
     found = runpy.run_path(str(path))["crc32"]
     monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)

@@ -136,12 +136,12 @@ def test_what_a_broker_encoded_anew_is_in_this_order(name):
     assert len(delayed) > 30
     for line in delayed:
         raw = base64.b64decode(line["properties_raw_b64"])
-        # UNIQ_KEY and CLUSTER share a bin, the first one came first: so it does in this order.
+        # UNIQ_KEY and CLUSTER share a bin. UNIQ_KEY came first, as it does in this order.
         assert hash_map_string(dict(sorted(string_to_properties(raw).items(), reverse=True))) == raw
 
 
 def test_more_names_than_three_quarters_of_the_bins_are_spread_over_twice_as_many():
-    # Hash codes 128 and 97 are bins 0 and 97 of 128, but 128 and 97 of 256.
+    # Hash codes 128 and 97 are in bins 0 and 97 of 128, but in bins 128 and 97 of 256.
     few = {"\x80": "1", "a": "2"}
     many = {**few, **{chr(0x4E00 + number): "x" for number in range(95)}}
     assert hash_map_string(few) == "\x80\0011\2a\0012\2".encode()

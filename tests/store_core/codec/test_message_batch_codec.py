@@ -74,7 +74,7 @@ def column_values(column):
 
 
 def scalar_value(message, name):
-    """Return what a column must have for a message of the scalar codec."""
+    """Return the column's expected value for a message of the scalar codec."""
     value = getattr(message, name)
     if name in TIMES:
         return value * 1000 if MIN_MS <= value <= MAX_MS else None
@@ -82,7 +82,7 @@ def scalar_value(message, name):
 
 
 def without_unwrapping(record):
-    """Return the record's own message, its body as stored."""
+    """Return the record's own message, with its body as stored."""
     sys_flag = record.sys_flag & ~(INNER_BATCH_FLAG | NEED_UNWRAP_FLAG)
     plain = type(record)(**{**vars(record), "sys_flag": sys_flag})
     (message,) = messages_from_record(plain, "", inflate_body=False)

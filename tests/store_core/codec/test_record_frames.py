@@ -21,7 +21,7 @@ ALL = 10**9
 
 
 def decoded(data, at, offset):
-    """Return the record at a position, or None where the scalar codec finds none."""
+    """Return the record at a position, or None if the scalar codec finds none."""
     try:
         return decode_message(data, at, offset, "")
     except CorruptRecordError:
@@ -212,7 +212,7 @@ def test_a_record_with_its_own_crc_is_checked_whole():
     data = bytearray(path.read_bytes())
     frames = frames_of(np.frombuffer(bytes(data), np.uint8))
     assert first_invalid(frames) == len(frames) > 100
-    data[int(frames.topic_start[70])] ^= 1  # which the body's CRC does not see
+    data[int(frames.topic_start[70])] ^= 1  # which the body's CRC does not cover
     assert first_invalid(frames_of(np.frombuffer(bytes(data), np.uint8))) == 70
     data[int(frames.topic_start[70])] ^= 1
     end = int(frames.properties_start[60] + frames.properties_length[60])

@@ -160,7 +160,7 @@ def test_what_no_broker_writes_is_named(
 
 
 def single_database(root: Path, counter: int = 5) -> None:
-    """Write what ``useSingleRocksDBForAllConfigs`` of 5.5.1 makes: two families for each kind."""
+    """Write a database of 5.5.1's ``useSingleRocksDBForAllConfigs``: two families for a kind."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     (root / "config").mkdir(parents=True, exist_ok=True)

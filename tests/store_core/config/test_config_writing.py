@@ -137,7 +137,7 @@ def test_levels_begin_at_zero_and_stay_where_messages_wait(tmp_path):
     directory = StoreDirectory(str(tmp_path))
     offsets = {1: (5, 9), 2: (8, 12), 3: (0, 0), 4: (6, 8)}
     assert merge_delay_offsets(str(tmp_path), offsets, 7, put)
-    # Level 1 had nothing waiting, level 2 one message; of level 4 nobody knows.
+    # Level 1 had nothing waiting, level 2 one message; nothing is known of level 4.
     assert load_delay_offsets(directory) == {1: 9, 2: 7, 3: 0, 4: 0}
     assert not merge_delay_offsets(str(tmp_path), {3: (0, 0)}, 7, put)
 

@@ -105,11 +105,11 @@ def test_bytes_that_are_not_utf8_and_a_byte_order_mark_are_taken():
     assert decode_lenient_json(b'\xef\xbb\xbf{"a":"\xff"}') == {"a": "\ufffd"}
 
 
-# Files of settings are read as RocketMQ's own releases read them, whose answers are pinned.
+# Files of settings are read as by RocketMQ's own releases, whose answers are pinned.
 
 
 def as_answers(kind, found):
-    """Return what was read in the form of the answers."""
+    """Return the result of a read in the form of the answers."""
     if kind in {"offsets", "lmq"}:
         return {f"{topic}@{group}": queues for (group, topic), queues in found.items()}
     if kind in {"topics", "groups"}:
@@ -130,7 +130,7 @@ def differences(config):
 
 
 def of_release(kind, answer):
-    """Return an answer as `as_answers` has it; keys that name no group are skipped by brokers."""
+    """Return an answer in the form of `as_answers`; brokers skip keys that name no group."""
     if kind == "lmq":
         answer = {key: {0: offset} for key, offset in answer.items()}
     if kind in {"offsets", "lmq"}:

@@ -38,7 +38,7 @@ NOT_OF_A_STORE = {
     ),
     *("messageDelayLevel=1s  2s", "messageDelayLevel=x", "messageDelayLevel="),
 }
-"""What RocketMQ takes, and what no store can have: the default counts, with a warning."""
+"""RocketMQ accepts the value, but no store can have it: the default counts, with a warning."""
 NOT_OF_A_BROKER = {"brokerName=a\0b", "defaultTopicQueueNums=-5", "brokerId=-1"}
 
 
@@ -159,7 +159,7 @@ def test_broker_config_is_a_java_properties_file(tmp_path):
         "i = end\\".encode()
     )
     assert load_broker_config(str(path)) == {
-        "a": "Ã¼",  # as Java: the file is Latin-1
+        "a": "Ã¼",  # as in Java: the file is Latin-1
         "b": "two words ",
         "c": "three",
         "d": "xy# no comment",
@@ -203,7 +203,7 @@ def test_settings_without_effect_are_named_once_in_one_line(tmp_path, caplog):
     assert not caplog.messages
 
 
-# A broker's file is read as RocketMQ itself reads it, whose answers are pinned.
+# A broker's file is read as by RocketMQ itself, whose answers are pinned.
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""What every `ReadableStore` and its queries promise, over all golden stores.
+"""Promises of every `ReadableStore` and its queries, over all golden stores.
 
-One set of tests for both: a store opened as a snapshot, and loaded to be written.
+One set of tests for both: a store opened as a snapshot, and one loaded for writing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FIVE_X = [name for name in STORE_NAMES if name != "classic-4x"]
 
 
 class Opened(NamedTuple):
-    """A golden store that is open: what reads it, what answers queries, and what is in it."""
+    """An open golden store: its reader, its queries, and its expected content."""
 
     store: object
     queries: object
@@ -61,7 +61,7 @@ def units_of(queue):
 
 
 def places(messages):
-    """Return where the records of messages lie; those of an inner batch lie in one place."""
+    """Return the places of the records of messages; messages of an inner batch share one place."""
     return [place for place, _ in itertools.groupby(m.commit_log_offset for m in messages)]
 
 
@@ -72,7 +72,7 @@ def opened(request, tmp_path_factory):
 
 
 class ReadableStoreContract(ABC):
-    """Subclasses say how a store is opened."""
+    """Subclasses define how a store is opened."""
 
     @staticmethod
     @contextmanager
@@ -84,7 +84,7 @@ class ReadableStoreContract(ABC):
     @contextmanager
     @abstractmethod
     def open_beside(store):
-        """Yield what reads a store that a ``MessageStore`` of this process writes."""
+        """Yield the reader of a store that a ``MessageStore`` of this process writes."""
 
     def test_the_log_begins_and_ends_where_it_does(self, opened):
         meta = opened.golden.meta
@@ -167,7 +167,7 @@ class ReadableStoreContract(ABC):
             } == {key: line[key] for key in list(line)[5:]}, line
 
     def test_offsets_by_time(self, opened):
-        if opened.golden.name not in FIVE_X:  # 4.x brokers answer otherwise
+        if opened.golden.name not in FIVE_X:  # 4.x brokers answer differently
             return
         batches = {*opened.store.batch_queue_paths}
         for line in opened.dump("offset_by_time"):
@@ -185,7 +185,7 @@ class ReadableStoreContract(ABC):
             query = (line["topic"], line["key"], line["max_num"], line["begin"], line["end"])
             result = opened.queries.query_message(*query)
             offsets = [message.commit_log_offset for message in result.messages]
-            if line["topic"] == "BatchTopic":  # one place holds several messages
+            if line["topic"] == "BatchTopic":  # one place has several messages
                 offsets = places(result.messages)
             assert offsets == line["message_offsets"], line
             newest = (result.index_last_update_timestamp, result.index_last_update_phy_offset)

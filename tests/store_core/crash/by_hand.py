@@ -1,4 +1,4 @@
-"""Stores whose services run when a test says so: no threads, no waiting, the same every time."""
+"""Stores whose services run only when a test says so: no threads, no waits, repeatable."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from store_core.services.service_thread import ServiceThread
 
 @contextmanager
 def without_threads() -> Iterator[None]:
-    """Let stores that are started within the block start no thread.
+    """Start no thread for stores that are started within the block.
 
-    Who waits for a flush then flushes; dispatch and all else is done by `dispatch_all`,
-    `run_some_service` and by ``shutdown``.
+    A put that waits for a flush then flushes itself; `dispatch_all`, `run_some_service` and
+    ``shutdown`` do dispatch and all other work.
     """
     with mock.patch.object(ServiceThread, "start", return_value=None):
         yield
@@ -25,20 +25,20 @@ def without_threads() -> Iterator[None]:
 
 @contextmanager
 def nothing_forced() -> Iterator[None]:
-    """Let nothing be forced to the real disk, which only takes time; around any recording."""
+    """Force nothing to the real disk, which only takes time; wrap this around any recording."""
     with mock.patch.multiple(os, fsync=lambda _: None, fdatasync=lambda _: None):
         yield
 
 
 def dispatch_all(store: MessageStore) -> None:
-    """Give queues and index all that was flushed, or needs no flush."""
+    """Dispatch everything that was flushed, or needs no flush, to queues and index."""
     services = store.services
     while services.reput.run_once() or services.build_index.run_once():
         pass
 
 
 def run_some_service(store: MessageStore, generator: random.Random) -> None:
-    """Let one of the services do what it has to do."""
+    """Let one of the services do its work."""
     services = store.services
     chosen = generator.choice(
         [

@@ -1,4 +1,4 @@
-"""What must hold of a store whose writer died."""
+"""Conditions that a store must meet after its writer died."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def judge(
 ) -> list[int]:
     """Open the store again, check all of it, and return the numbers of its messages.
 
-    Every acknowledged message is there once and in order; of the others none is invented; the
-    queues, the index and the log agree. Those of ``torn`` need not be found by key, nor their tags
-    be those of their units: no CRC covers the properties of a record that was not yet flushed (or
+    Every acknowledged message is there once and in order; none of the others is invented; queues,
+    index and log agree. Messages in ``torn`` may be missing in queries by key, and their tags may
+    differ from their units: no CRC covers the properties of a record that was not yet flushed (or
     the CRC is torn off with them).
     """
     with without_threads(), MessageStore(config) as store:
@@ -46,9 +46,9 @@ def judge(
 
 
 def assert_sound(root: Path, config: MessageStoreConfig, torn: Collection[int] = ()) -> None:
-    """Let ``rocketmq-store check`` look at the store: it finds nothing to repair.
+    """Let ``rocketmq-store check`` read the store: it must find nothing to repair.
 
-    Of ``torn`` messages whose properties no CRC covers, a unit may have reached the disk whole.
+    A unit of a ``torn`` message, whose properties no CRC covers, may have reached the disk whole.
     """
     with StoreSnapshot(root, config) as snapshot:
         wrong = [
@@ -61,7 +61,7 @@ def assert_sound(root: Path, config: MessageStoreConfig, torn: Collection[int] =
 
 
 def _is_of_torn(snapshot: StoreSnapshot, finding: Finding, torn: Collection[int]) -> bool:
-    """Return whether all it says is that units and entries have what torn messages had."""
+    """Return whether a finding is only that units or entries match torn messages as put."""
     if finding.kind == FindingKind.UNIT_TAGS:
         topic, _, queue_id = finding.place.rpartition("/")
         got = snapshot.get_message("judge", topic, int(queue_id), finding.position, finding.count)

@@ -1,8 +1,8 @@
 """A process that starts writers and lets them die.
 
 ``python -m tests.store_core.crash.killed_writer``
-Reads one JSON object a line and answers each with the process id of a writer, which is a fork: so
-a hundred of them do not import everything a hundred times.
+Reads one JSON object a line and answers each with the process id of a writer. A writer is a fork,
+so that a hundred of them do not import everything a hundred times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from store_core.layout import CHECKPOINT_FILE_BYTES
 from tests.store_core.crash.messages import config_of, put_some
 
 ACKNOWLEDGEMENT = struct.Struct("<qq?")
-"""First number, number after the last, acknowledged (else about to be put)."""
+"""First number, number after the last, and whether they are acknowledged or about to be put."""
 _START_MS = 1_700_000_000_000
 _CALLS = (
     "pwrite", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "unlink", "open", "mkdir",
@@ -48,7 +48,7 @@ def serve(work: Callable[..., None]) -> None:
             except BaseException:
                 traceback.print_exc()
             finally:
-                os._exit(3)  # the writer only ends by a signal, or when it has put all
+                os._exit(3)  # the writer ends only by a signal, or when it has put all
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
         _, status = os.waitpid(pid, 0)
@@ -88,7 +88,7 @@ def write(
 
 
 def fast_clock_ms() -> int:
-    """Return a time that goes a thousand times as fast: queues and checkpoint are flushed often."""
+    """Return a time that runs a thousand times as fast: queues and checkpoint flush often."""
     return _START_MS + time.monotonic_ns() // 1000
 
 
@@ -100,7 +100,7 @@ class Death:
         self._lock = threading.Lock()
 
     def around(self, call: Callable[..., Any], half: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what does the same as ``call``; the last time maybe nothing, maybe ``half``."""
+        """Return a function like ``call``; its last call may do nothing, or only ``half``."""
 
         def counted(*given: Any, **named: Any) -> Any:
             with self._lock:
@@ -116,7 +116,7 @@ class Death:
         return counted
 
     def install(self) -> None:
-        """Let calls of module ``os`` and writes to the map of a segment count."""
+        """Count calls of module ``os`` and writes to the map of a segment."""
         pwrite, put = os.pwrite, mmap.mmap.__setitem__
         cut = self._generator.randrange
 

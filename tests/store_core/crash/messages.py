@@ -1,4 +1,4 @@
-"""Numbered messages for crash tests, and the judgement of what a store still has of them."""
+"""Numbered messages for crash tests, and a check of which of them a store still has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def place_of(number: int) -> tuple[str, int]:
 
 
 def make_message(number: int) -> Message:
-    """Return a message; its body says its number and has a length of its own."""
+    """Return a message; its body has its number and a length of its own."""
     topic, queue_id = place_of(number)
     body = b"%d:" % number + bytes([number % 251]) * (number * 37 % _BODY_MAX)
     return Message(
@@ -58,7 +58,7 @@ def make_batch(numbers: Iterable[int]) -> Any:
 
 
 def put_some(store: MessageStore, first: int, generator: random.Random) -> range:
-    """Put one to a dozen messages from number ``first`` on in one of three ways; all are put."""
+    """Put one to a dozen messages from number ``first`` on, in one of three ways; all succeed."""
     way = generator.random()
     if way < 0.6:
         numbers = range(first, first + 1)

@@ -1,4 +1,4 @@
-"""Stores are written on a simulated disk; then states that a loss of power leaves are judged."""
+"""Stores written on a simulated disk, and checks of the states that a power loss leaves."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _FULL, _ROOMY = 0.86, 0.1
 _START_MS = 1_700_000_000_000
 _LATER_MS = 1 << 32
 _REFUSED = (LogDamageError, StoreFormatError)
-"""Without ``--cut`` nothing is cut that was dispatched, or that makes an empty store of a log."""
+"""Without ``--cut``, recovery must not cut dispatched records, nor empty a store of its log."""
 
 
 @dataclass
 class Written:
-    """A recording, and when which messages were acknowledged as being on the disk, or expired."""
+    """A recording, and the moments when messages were acknowledged as on the disk, or expired."""
 
     disk: SimulatedDisk
     settings: dict[str, Any]
@@ -53,7 +53,7 @@ class Written:
     put: set[int] = field(default_factory=set)
 
     def acknowledged_at(self, moment: int) -> set[int]:
-        """Return what must not be lost when the power goes at a moment."""
+        """Return the messages that must not be lost when the power goes at a moment."""
         kept = {n for time, numbers in self.acknowledged if time <= moment for n in numbers}
         return kept.difference(*(numbers for time, numbers in self.expired if time <= moment))
 
@@ -118,7 +118,7 @@ class _Life:
 
 
 def cut_power(directory: Path, seed: int, moments: int) -> int:
-    """Judge what is left when the power goes, also while that is recovered; return how many."""
+    """Check the states left by a power loss, also during recovery; return the number of states."""
     generator = random.Random(seed)
     states = 0
     with nothing_forced():
@@ -173,7 +173,7 @@ def _judge(root: Path, written: Written, acknowledged: set[int], generator: rand
     except _REFUSED as err:
         _cut_where_allowed(root, written, err)
         found = judge(root, config, acknowledged, written.put, torn)
-    if generator.random() < _SHARE_GOING_ON:  # what was cut off must not come back
+    if generator.random() < _SHARE_GOING_ON:  # cut bytes must not come back
         added = range(max(written.put) + 1, max(written.put) + 9)
         with without_threads(), MessageStore(config) as store:
             for number in added:
@@ -183,7 +183,7 @@ def _judge(root: Path, written: Written, acknowledged: set[int], generator: rand
 
 
 def _cut_where_allowed(root: Path, written: Written, refused: StoreError) -> None:
-    """Cut, as the error advises, where units may reach the disk before the log does."""
+    """Cut, as the error advises, if units may reach the disk before the log does."""
     if written.settings.get("flush_disk_type") != "ASYNC_FLUSH":
         raise refused
     config = config_of(root, **written.settings)

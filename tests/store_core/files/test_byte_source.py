@@ -120,7 +120,7 @@ def test_remote_gather_equals_slicing(starts, width):
 
 
 class CountingHandle:
-    """A remote file that remembers what was asked of it."""
+    """A remote file that records its requests."""
 
     def __init__(self):
         self.asked = []
@@ -229,7 +229,7 @@ def test_an_empty_file(path):
 
 
 def test_a_file_that_is_written_meanwhile(path, monkeypatch):
-    """Numpy counts what is not zero, then collects it, and fails when there is more by then."""
+    """Numpy counts the values that are not zero, then collects them; it fails if more are there."""
     write(path, 100)
     collect, counts = np.flatnonzero, []
     with path.open("r+b") as file, mmap.mmap(file.fileno(), SIZE) as written:

@@ -84,7 +84,7 @@ def test_equals_a_bytearray(actions, buffered):
                 wrote = SIZE if action == "last" else wrote + len(value)
             elif action == "truncate":
                 file.truncate(value)
-                if buffered:  # what was not committed before is lost
+                if buffered:  # uncommitted bytes are lost
                     model = bytearray(Path(file.path).read_bytes())
                     buffer[:] = model
                 model[value:], wrote = bytes(SIZE - value), value
@@ -303,7 +303,7 @@ def test_nothing_is_written_when_it_was_closed(fd):
     window = ReservedWindow(fd, WINDOW_SIZE)
     assert window.write(0, memoryview(b"x" * 100))
     window.close()
-    assert not window.write(0, memoryview(b"y" * 100))  # the number may be another file's by now
+    assert not window.write(0, memoryview(b"y" * 100))  # it may be another file's number by now
     assert os.pread(fd, 100, 0) == b"x" * 100
 
 

@@ -1,6 +1,6 @@
-"""Random SQL filters and properties that reach the odd corners of RocketMQ's language.
+"""Random SQL filters and properties that reach odd corners of RocketMQ's language.
 
-Of `random.Random` only the choices are used, so that hypothesis can make them and shrink them.
+Only the choices of `random.Random` are used, so that hypothesis can make and shrink them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Cases:
         return self._random.randrange(one_in) == 0
 
     def properties(self) -> dict[str, str]:
-        """Each of the names is there or not; many values are numbers near each other."""
+        """Each of the names is there or not; many values are numbers close to each other."""
         found = {}
         for name in NAMES:
             if not self.chance(4):
@@ -78,7 +78,7 @@ class Cases:
         return self._random.choice(VALUES)
 
     def expression(self) -> str:
-        """A filter; of four one is damaged, of twenty one is a heap of words."""
+        """A filter; one in four is damaged, one in twenty is a heap of words."""
         if self.chance(20):
             words = [self._random.choice(_SOUP) for _ in range(self._random.randrange(8))]
         else:
@@ -88,7 +88,7 @@ class Cases:
         return self._joined(words)
 
     def condition(self, depth: int) -> list[str]:
-        """Something that is a truth value, mostly."""
+        """A term that mostly has a truth value."""
         if depth == 0:
             return self._random.choice(_SIMPLE)(self)
         inner = self.condition(depth - 1)
@@ -104,7 +104,7 @@ class Cases:
         return [*inner, self._random.choice(("AND", "OR")), *self.condition(depth - 1)]
 
     def _oddly_used(self, inner: list[str]) -> list[str]:
-        """A truth value where hardly anybody writes one."""
+        """A truth value in an unusual place."""
         kind = self._random.randrange(5)
         if kind == 0:
             return [*inner, self._equality(), *self._operand()]
@@ -210,7 +210,7 @@ class Cases:
             words.insert(at, self._random.choice(_SOUP))
 
     def _joined(self, words: list[str]) -> str:
-        """Put blanks between, as a rule; capitals do not matter in keywords."""
+        """Put blanks between words, usually; keywords may be in any case."""
         text = ""
         for word in words:
             if not self.chance(12):
@@ -260,15 +260,15 @@ EXAMPLES: tuple[tuple[str, Mapping[str, str], str], ...] = (
     ("a > b", {"a": "10", "b": "x"}, "E"),
     ("a > b", {"a": "x"}, "N"),
     ("a < b", {"a": "-0.0", "b": "0"}, "T"),
-    # a minus before what is no number makes NULL
+    # a minus before a value that is no number makes NULL
     ("a > -b", {"a": "1", "b": "-5"}, "N"),
     ("a = -'x'", {}, "T"),
     ("-(b = 5) IS NULL", {"b": "x"}, "E"),
-    ("a < -(b = 5)", {"b": "x"}, "N"),  # the left is NULL: the right is not looked at
+    ("a < -(b = 5)", {"b": "x"}, "N"),  # the left is NULL: the right is not evaluated
     ("a < -(b = 5)", {"a": "1", "b": "x"}, "E"),
     ("- -5 = a", {"a": "5"}, "T"),
     ("a = -(NOT TRUE)", {}, "T"),
-    ("NOT TRUE = 'x'", {}, "E"),  # behind NOT it is no literal any more
+    ("NOT TRUE = 'x'", {}, "E"),  # after NOT it is no longer a literal
     ("NOT TRUE = 5", {}, "F"),
     # equality
     ("a = '5'", {"a": "5.0"}, "F"),
@@ -347,7 +347,7 @@ EXAMPLES: tuple[tuple[str, Mapping[str, str], str], ...] = (
     ("a --b\r= 5", {"a": "5"}, "T"),
     ("a\f=\t5L", {"a": "5"}, "T"),
 )
-"""Expression, properties, and what RocketMQ says: T, F, N (NULL) or E (an exception)."""
+"""Expression, properties, and RocketMQ's answer: T, F, N (NULL) or E (an exception)."""
 
 
 REFUSED: tuple[tuple[str, int, str], ...] = (
@@ -389,7 +389,7 @@ REFUSED: tuple[tuple[str, int, str], ...] = (
     ("größe = 5", 2, "ö"),
     ("a = 5\x00", 5, "\x00"),
 )
-"""What RocketMQ does not parse; where our error is, in characters, and at which word."""
+"""Texts that RocketMQ does not parse; the position of our error in characters, and its word."""
 IGNORED: tuple[tuple[str, str], ...] = (
     ("a LIKE 'x%'", "a"),
     ("a + 1 > 5", "a"),
@@ -400,14 +400,14 @@ IGNORED: tuple[tuple[str, str], ...] = (
     ("a = 1 -- no end of line", "a = 1"),
     ("a = 5.5f", "a = 5.5"),
 )
-"""Texts of which RocketMQ reads only the beginning, and what it reads."""
+"""Texts of which RocketMQ reads only the beginning, and that beginning."""
 
 
-# What our two evaluators say, in the Java program's letters: T, F, N (NULL), E (exception).
+# Answers of our two evaluators, in the Java program's letters: T, F, N (NULL), E (exception).
 
 
 def parsed(expression: str, dialect: int = 5) -> SqlFilter | None:
-    """Return the filter; None where it does not parse."""
+    """Return the filter; None if it does not parse."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IgnoredInputWarning)
         try:

@@ -57,7 +57,7 @@ def manager(clock, saved):
 
 
 def stored(**fields):
-    """What a broker keeps of a group that was there when it stopped."""
+    """A broker's data of a group that existed when it stopped."""
     positions = BloomFilter().positions("g", "t")
     given = ConsumerFilterData(
         "t", "g", "a > 1", born_timestamp=NOW - 90_000, client_version=5, bit_count=112,
@@ -173,7 +173,7 @@ def test_an_expression_that_does_not_parse_stays_without_a_filter(manager):
 
 
 def test_bitmaps_speak_of_the_filter_of_before_until_the_change_is_saved():
-    """Whichever a crash leaves in the file, no bitmap lacks the bits of it."""
+    """Whichever version a crash leaves in the file, no bitmap lacks the bits of it."""
     seen = []
 
     def expressions():

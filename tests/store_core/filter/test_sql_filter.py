@@ -169,7 +169,7 @@ STORED = st.lists(ENTRIES | st.sampled_from([b"a\x02", b"\x02", b"a\x01\xff\x02"
 
 @given(st.lists(STORED.map(b"".join), min_size=1, max_size=6))
 def test_stored_properties_are_filtered_as_decoded_ones(stored):
-    """Of repeated names the last counts; entries without a name or a value are none."""
+    """Of repeated names the last counts; entries without a name or a value do not count."""
     sql_filter = SqlFilter("a = 5 OR b > 5 AND a IS NOT NULL OR a = '\ufffd'")
     properties = PropertyColumns(pa.array(stored, pa.binary()))
     columns = {name: properties.values_of(name) for name in sql_filter.property_names}

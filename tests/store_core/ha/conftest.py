@@ -1,4 +1,4 @@
-"""A log that was written here, for masters to serve and slaves to have."""
+"""A log written here, for masters to serve and slaves to have."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def master(written_log):
 
 @pytest.fixture
 def live_master(tmp_path):
-    """A master of small segments that is open here, with some messages."""
+    """An open master of small segments, with some messages."""
     with MessageStore(raw_slave.store_config(tmp_path / "master")) as store:
         raw_slave.put(store, 30)
         yield store

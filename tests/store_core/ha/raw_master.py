@@ -1,4 +1,4 @@
-"""A master made of bytes: it serves a log as RocketMQ's does, or as a test wants."""
+"""A scripted master: it serves a log as RocketMQ's does, or as a test wants."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class RawMaster:
     Parameters
     ----------
     log
-        From offset ``begin`` on.
+        The log from offset ``begin`` on.
     segment
         Its ``mappedFileSizeCommitLog``.
     heartbeat_s
-        Of an idle connection.
+        Heartbeat interval of an idle connection.
     most
-        Bytes of one frame.
+        Largest number of bytes of a frame.
     pieces
-        Gets the bytes of a frame, and returns how to cut them; a small rest after each.
+        Takes the bytes of a frame, and returns how to cut them; a small pause follows each piece.
     """
 
     def __init__(self, log, segment, *, begin=0, heartbeat_s=0.2, most=32768, pieces=None):

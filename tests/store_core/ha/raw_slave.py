@@ -1,4 +1,4 @@
-"""A slave that is nothing but a socket, and the master that tests connect it to."""
+"""A slave that is only a socket, and the master that tests connect it to."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def serving(root, **changes):
 
 
 def put_anyhow(store, count):
-    """Put messages that wait for nobody."""
+    """Put messages without waiting for slaves."""
     return put(store, count, WAIT="false")
 
 
@@ -77,12 +77,12 @@ def wait_until(condition, what="it"):
 
 
 class RawSlave:
-    """Reports and receives when a test says so; at most so much at once as ``reads`` say.
+    """Reports and receives when a test says so, with ``reads`` as the largest sizes of receives.
 
     Attributes
     ----------
     frames
-        (offset, body size) of all that came.
+        (offset, body size) of all received frames.
     body
         All bodies in a row.
     """
@@ -125,7 +125,7 @@ class RawSlave:
 
     @property
     def end(self):
-        """Up to where the log has come; -1 before the first frame."""
+        """The end of the received log; -1 before the first frame."""
         return sum(self.frames[-1]) if self.frames else -1
 
     @property
@@ -133,20 +133,20 @@ class RawSlave:
         return "{}:{}".format(*self.socket.getsockname())
 
     def follow(self, stop):
-        """Receive frames until the log has come up to an offset; heartbeats count as frames."""
+        """Receive frames until the log has reached an offset; heartbeats count as frames."""
         while self.end < stop:
             self.frame()
         return self.frames
 
     def wait_for_end(self):
-        """Wait until the master closes the connection; what comes before is left out."""
+        """Wait until the master closes the connection; ignore bytes before that."""
         with suppress(ConnectionResetError):
             while self.socket.recv(1 << 16):
                 pass
 
 
 class AckingSlave(RawSlave):
-    """Reports what it gets, in a thread of its own, until the connection ends."""
+    """Reports its progress, in a thread of its own, until the connection ends."""
 
     def __init__(self, address, first):
         super().__init__(address)

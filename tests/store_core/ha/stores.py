@@ -62,7 +62,7 @@ def log_bytes(root):
 
 
 def record_ends(log):
-    """Return where the records of a log end; the end of a segment is that of its last."""
+    """Return the ends of a log's records; the end of a segment is that of its last record."""
     ends = [0]
     for segment in range(0, len(log), SEGMENT):
         data = np.frombuffer(log[segment : segment + SEGMENT], np.uint8)
@@ -77,7 +77,7 @@ def root_of(store):
 
 
 def assert_clean(root, config):
-    """Nothing is wrong with a store."""
+    """Check that nothing is wrong with a store."""
     with StoreSnapshot(root, config) as view:
         report = check_store(view)
     assert not [f for f in report.findings], report.findings

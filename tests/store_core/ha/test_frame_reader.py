@@ -1,4 +1,4 @@
-"""Frames come in any pieces, and from anybody."""
+"""Frames come in any pieces, and from any peer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def frames(log, sizes, first=0, heartbeats=lambda: 0):
 
 
 def read(reader, stream, counts):
-    """Receive a stream in pieces; return the runs, copied."""
+    """Receive a stream in pieces; return copies of the runs."""
     at, runs = 0, []
     while at < len(stream):
         room = reader.room()
@@ -156,7 +156,7 @@ def test_a_segment_begins_with_a_record(tmp_path):
     offset, data = first.take(len(log) - 1, memoryview(log[-1:] + b"more"))
     assert offset == 0
     assert bytes(data) == log + b"more"
-    with pytest.raises(HAError, match="no record at offset 65536"):  # its own offset is another
+    with pytest.raises(HAError, match="no record at offset 65536"):  # its own offset differs
         FirstRecord("m:1", 65536).take(65536, memoryview(log))
     with pytest.raises(HAError, match="no record at offset 0"):
         FirstRecord("m:1", 65536).take(0, memoryview(bytes(200)))

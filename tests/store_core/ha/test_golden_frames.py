@@ -1,4 +1,4 @@
-"""Our master sends what RocketMQ's sent, and takes what its slaves report (golden/replication)."""
+"""Our master sends the same as RocketMQ's, and accepts its slaves' reports (golden/replication)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.store_core.ha.raw_slave import RawSlave, wait_until
 
 RELEASES = ("5.3.3", "4.9.7")
 _HEARTBEAT_MS = 120
-# RocketMQ goes on when a slave reports an offset that it cannot have; here that ends it, by name.
+# RocketMQ goes on if a slave reports an impossible offset; here that ends the connection, by name.
 _REFUSED = ("beyond_the_end", "later_report_beyond_the_end")
 
 
@@ -35,7 +35,7 @@ def _scenarios():
 
 @pytest.fixture
 def store_of(tmp_path):
-    """Open a copy of a golden store; a slave's log takes more bytes as they are."""
+    """Open a copy of a golden store; a slave's log takes more bytes unchanged."""
     stores = []
 
     def opened(release, settings, role="ASYNC_MASTER", first_segment=0):
@@ -62,7 +62,7 @@ def store_of(tmp_path):
 
 
 def _received(slave, step):
-    """Return the next frame as the recordings have it."""
+    """Return the next frame in the form of the recordings."""
     while True:
         have = len(slave.body)
         offset, size = slave.frame()
@@ -74,7 +74,7 @@ def _received(slave, step):
 
 
 def _play(service, store, slave, scenario, more):
-    """Take the steps; return those in which something came, and what came."""
+    """Take the steps; return those in which something came, with the frames."""
     wanted, got = [], []
     for step in scenario["steps"]:
         if "report" in step:

@@ -1,4 +1,4 @@
-"""A slave follows masters that are made of bytes."""
+"""A slave follows scripted masters."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_bytes_come_in_any_pieces(slave, written_log, size):
 
 
 def ends(client, seconds=20):
-    """Wait until a client gives up; return why."""
+    """Wait until a client gives up; return the reason."""
     wait_until(lambda: client.failure is not None, seconds)
     assert client.state().connection is ConnectionState.FAILED
     assert client.state().error == str(client.failure)
@@ -110,7 +110,7 @@ def other_log(tmp_path_factory, written_log):
 
 
 def shared(one, other):
-    """Bytes that two logs have in common at their beginnings."""
+    """Number of equal bytes at the beginnings of two logs."""
     return next(at for at in range(len(one)) if one[at] != other[at])
 
 
@@ -156,7 +156,7 @@ def test_a_master_without_the_offset(slave, written_log):
 
 
 def test_flow_control_is_no_divergence(slave, written_log):
-    """Empty frames come as fast as can be, for longer than a heartbeat; then bytes."""
+    """Empty frames come as fast as possible, for longer than a heartbeat; then bytes."""
 
     class Controlled(RawMaster):
         def serve(self, sock):

@@ -1,4 +1,4 @@
-"""What a slave reports, and how it gets over broken connections and broken masters."""
+"""A slave's reports, and its recovery from broken connections and broken masters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.store_core.ha.stores import (
 
 
 class Scripted(RawMaster):
-    """Does with each connection what the script says, then closes it."""
+    """Runs the script on each connection, then closes it."""
 
     def __init__(self, script):
         self.script = script
@@ -54,7 +54,7 @@ def test_only_what_is_on_the_disk_is_reported(slave, master, monkeypatch):
 
     monkeypatch.setattr(slave, "flush", slow_flush)
     with HAClient(slave, master.address) as client:
-        may_flush.set()  # what it is connected with
+        may_flush.set()  # the connection's socket
         master.wait_until(lambda: master.requests)
         may_flush.clear()
         wait_until(lambda: slave.max_phy_offset == master.end)
@@ -255,7 +255,7 @@ def test_a_snapshot_reads_what_is_followed(slave, written_log):
 
 
 def test_where_it_is(slave, written_log):
-    """The end of the master is known by a second connection, where catching up takes longer."""
+    """A second connection learns the master's end, while catching up takes longer."""
     gate = threading.Event()
 
     class Slow(RawMaster):
@@ -299,8 +299,8 @@ def test_a_probe_of_somebody_else(slave):
 
 
 def test_a_master_that_waits_is_told_at_once(tmp_path, monkeypatch):
-    """Frames as long as frames can be, each sent when the one before is on the slave's disk."""
-    monkeypatch.setattr("store_core.ha.master_connection._FLUSH_EVERY_S", 5)  # nobody waits
+    """Frames of the largest size, each sent when the previous one is on the slave's disk."""
+    monkeypatch.setattr("store_core.ha.master_connection._FLUSH_EVERY_S", 5)  # no waits
     root, count = tmp_path / "m", 40
     with MessageStore(store_config(root)) as store:
         for _ in range(count):
@@ -325,9 +325,9 @@ def test_a_master_that_waits_is_told_at_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kept", [1 << 15, 1 << 18], ids=["of the first segment", "all"])
 def test_a_network_that_closes_connections_at_once_is_no_verdict(tmp_path, kept):
-    """A copy of all: the master's first frame does not reach up to where it is compared.
+    """With a copy of all: the master's first frame does not reach up to where it is compared.
 
-    A copy of a part of the first segment: the master's last segment begins after it.
+    With a copy of a part of the first segment: the master's last segment begins after it.
     """
     size = min(2 * kept, 1 << 18)
     with MessageStore(store_config(tmp_path / "m", mapped_file_size_commit_log=size)) as store:
@@ -358,7 +358,7 @@ def test_a_network_that_closes_connections_at_once_is_no_verdict(tmp_path, kept)
 
 
 def test_the_end_of_a_segment_is_not_the_masters_end(slave, written_log):
-    """A frame is short there because frames do not cross segments."""
+    """The frame is short because frames do not cross segments."""
     more, is_told = threading.Event(), threading.Event()
 
     def speak(master, sock):
@@ -380,10 +380,10 @@ def test_the_end_of_a_segment_is_not_the_masters_end(slave, written_log):
 
 
 def test_a_master_that_has_less_than_it_had(slave, written_log):
-    """What is known of its end is known of a connection."""
+    """The master's end is known only for one connection."""
     with RawMaster(written_log, SEGMENT) as master, HAClient(slave, master.address) as client:
         wait_until(lambda: client.state().is_caught_up)
-        client._progress.master_offset = 1 << 40  # a second connection was told so
+        client._progress.master_offset = 1 << 40  # as if a second connection reported it
         assert client.state().lag_bytes > 0
         master.drop()
         wait_until(lambda: client.state().reconnects > 0 and client.state().is_caught_up)

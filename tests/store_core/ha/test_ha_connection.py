@@ -1,4 +1,4 @@
-"""What a slave is sent, and what it must not say: sockets that behave, and some that do not."""
+"""The bytes sent to a slave, and the reports it must not send: sockets that behave or do not."""
 
 from __future__ import annotations
 
@@ -173,12 +173,12 @@ def test_a_slave_that_says_nothing_is_dropped(tmp_path, caplog):
 
 
 def test_a_peer_that_only_begins_a_report_is_dropped(tmp_path, caplog):
-    """Bytes that come now and then do not keep a place that a slave could have."""
+    """Bytes that come now and then do not keep a place that a slave could use."""
     with serving_one(tmp_path, ha_housekeeping_interval=1000) as (_, _, peer):
         peer.socket.settimeout(0.25)
         sent = 0
         with suppress(ConnectionError):  # dropped
-            for _ in range(7):  # would make no report
+            for _ in range(7):  # too few for a report
                 peer.socket.sendall(b"\0")
                 sent += 1
                 with suppress(socket.timeout):
@@ -201,7 +201,7 @@ def test_bytes_that_wait_in_memory_follow_when_they_are_written(tmp_path):
 
 @pytest.mark.parametrize("pool", [False, True], ids=["", "transient store pool"])
 def test_a_blank_record_is_sent_with_what_follows_it(tmp_path, monkeypatch, pool):
-    """A master that is killed in between cuts it, and puts another record there."""
+    """A master killed in between cuts the blank record, and puts another record there."""
     changes = {"transient_store_pool_enable": pool, "transient_store_pool_size": 2}
     with serving_one(tmp_path, ha_send_heartbeat_interval=20, **changes) as (store, service, slave):
         wait_until(lambda: store.max_phy_offset)
@@ -398,7 +398,7 @@ def _settled(service, address):
 
 @pytest.fixture
 def large(tmp_path):
-    """A log that no socket's buffers take as a whole."""
+    """A log too large for the buffers of any socket."""
     config = store_config(
         tmp_path / "large", mapped_file_size_commit_log=1 << 20, ha_transfer_batch_size=1 << 15
     )

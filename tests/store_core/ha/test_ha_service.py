@@ -1,4 +1,4 @@
-"""Who may connect, and how a master starts and stops."""
+"""Connections that a master accepts, and how it starts and stops."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_more_connections_than_are_allowed(live_master, service, monkeypatch, ca
     [
         ["127.0.0.1"],
         ["10.0.0.0/8", "127.0.0.0/30"],
-        ["::ffff:127.0.0.1"],  # IPv4 in the words of IPv6
+        ["::ffff:127.0.0.1"],  # IPv4 written as IPv6
         ["::ffff:127.0.0.0/104"],
     ],
 )
@@ -104,7 +104,7 @@ def test_the_port_is_taken(live_master, service):
         with pytest.raises(HAError, match=rf"cannot listen for slaves at 127.0.0.1:{port}: .*haL"):
             other.start()
         assert other.address == ""
-    with HAService(live_master, port=port) as again:  # nothing was left behind
+    with HAService(live_master, port=port) as again:  # nothing was left
         assert still_serves(again, live_master)
 
 
@@ -314,7 +314,7 @@ def test_the_time_counts_from_the_append():
     assert service.wait_for(10, begin - 61)
 
 
-# A child that was forked must not touch, nor keep open, what its parent serves slaves with.
+# A forked child must not touch, nor keep open, the files and sockets its parent serves from.
 
 
 def test_a_child_that_ends_as_a_block_does_leaves_the_service_alone(live_master, service):

@@ -1,4 +1,4 @@
-"""What a crash leaves of a slave's records is not taken for the master's."""
+"""Half records that a crash leaves in a slave are not taken for the master's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIRST = SEGMENT  # of the log
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory):
-    """A log of three messages of which most bytes are properties, and where they end."""
+    """A log of three messages that consist mostly of properties, and their ends."""
     root, ends = tmp_path_factory.mktemp("three") / "store", []
     with MessageStore(store_config(root)) as store:
         for number in range(3):
@@ -41,7 +41,7 @@ def three(tmp_path_factory):
 
 @pytest.mark.parametrize("lacking", [1, 2, 30, 65, 80, 110, 150])
 def test_a_kill_within_a_record(tmp_path, three, lacking):
-    """The files as they are then: what a kill leaves."""
+    """The files at this moment: the state that a kill leaves."""
     log, ends = three
     config = store_config(tmp_path / "s", broker_role="SLAVE")
     master = RawMaster(log[:-lacking], SEGMENT, most=60)
@@ -62,7 +62,7 @@ def test_a_kill_within_a_record(tmp_path, three, lacking):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_bytes_that_never_reached_the_disk(tmp_path, whole):
-    """The power was lost: properties far before the end are zeros, which no checksum tells."""
+    """The power was lost: properties far before the end are zeros, which no checksum detects."""
     with MessageStore(store_config(tmp_path / "m")) as store:
         for number in range(300):
             properties = {"KEYS": f"k{number}", "ORIGIN": "o" * 400}
@@ -94,7 +94,7 @@ def test_bytes_that_never_reached_the_disk(tmp_path, whole):
 
 
 def test_what_was_lost_is_no_reason_to_cut_another_log(tmp_path, written_log):
-    """Other bytes are no zeros: the copy is of another master, crash or not."""
+    """Bytes that are not zeros: the copy is of another master, crash or not."""
     other, at = bytearray(written_log), written_log.index(b"KEYS", 3000)
     other[at : at + 4] = b"SEYK"
     config = store_config(tmp_path / "s", broker_role="SLAVE")
@@ -113,7 +113,7 @@ def test_what_was_lost_is_no_reason_to_cut_another_log(tmp_path, written_log):
 
 
 def records(log):
-    """Return starts and ends of all records; a blank record goes up to its segment's end."""
+    """Return starts and ends of all records; a blank record reaches to its segment's end."""
     found = []
     for segment in range(0, len(log), SEGMENT):
         data = np.frombuffer(log[segment : segment + SEGMENT], np.uint8)

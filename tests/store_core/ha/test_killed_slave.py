@@ -1,4 +1,4 @@
-"""A slave is killed, again and again: it has what it reported, and goes on where it was."""
+"""A slave is killed, again and again: it has everything it reported, and goes on where it was."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_killed_slave_has_what_it_reported(tmp_path, slaves, written_log):
             if end:
                 assert log_bytes(tmp_path / "slave")[:end] == written_log[:end]
                 assert_clean(tmp_path / "slave", config)
-            if status == 0:  # it had all: begin anew
+            if status == 0:  # it had all: begin again
                 assert end == master.end
                 with MessageStore(config) as store:
                     store.destroy()
@@ -72,7 +72,7 @@ def test_a_killed_slave_has_what_it_reported(tmp_path, slaves, written_log):
 
 
 def follow(root: str, address: str, seed: int, die_after: int, until: int) -> None:
-    """Follow a master until the log has reached an offset, or death comes."""
+    """Follow a master until the log has reached an offset, or the process is killed."""
     if die_after >= 0:
         Death(die_after, random.Random(seed)).install()
     store = MessageStore(store_config(root, broker_role="SLAVE"))

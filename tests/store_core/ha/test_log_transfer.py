@@ -18,7 +18,7 @@ SEGMENT = 256
 
 
 class Log:
-    """What a master shows of its log, of bytes that tell where they are."""
+    """The part of a master's log that transfers use; its bytes follow from their offsets."""
 
     def __init__(self, batch_bytes, end=0, first=0):
         self.config = SimpleNamespace(ha_transfer_batch_size=batch_bytes)
@@ -37,7 +37,7 @@ class Log:
 
 
 class Socket:
-    """Takes as many bytes of each call as it is told."""
+    """Accepts as many bytes of each call as scripted."""
 
     def __init__(self, takes):
         self.takes, self.taken = takes, b""
@@ -75,7 +75,7 @@ def send_all(transfer, allowances=None):
         progress = transfer.send(next(allowances) if allowances else sys.maxsize)
 
 
-@settings(deadline=None)  # of the machine's other work
+@settings(deadline=None)  # because of the machine's other work
 @given(
     start=st.integers(1, 600),
     length=st.integers(0, 900),
@@ -98,7 +98,7 @@ def test_the_stream_is_the_log_however_little_is_taken(
         progress = SendProgress.SENT
         while progress is not SendProgress.AT_END:
             if not transfer.is_in_frame and transfer.offset > last and next(heartbeats):
-                last = transfer.offset  # or nothing else might ever be sent
+                last = transfer.offset  # otherwise nothing else might ever be sent
                 transfer.begin_heartbeat()
             progress = transfer.send(next(allowances))
             assert not log.is_lent

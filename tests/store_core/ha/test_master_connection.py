@@ -1,4 +1,4 @@
-"""Reports go out whole, one after the other, whatever the socket takes."""
+"""Reports are sent whole, one after the other, whatever the socket accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Narrow:
-    """A socket that takes some bytes, or none."""
+    """A socket that accepts some bytes, or none."""
 
     def __init__(self, takes):
         self.takes, self.sent = takes, b""
@@ -134,7 +134,7 @@ def test_bytes_of_the_last_whole_second(clock):
     assert flow.bytes_in_second == 0
 
 
-# A connection that the other side resets is made again, as one that it closes.
+# A connection that the other side resets is made again, like one that it closes.
 
 
 def test_a_reset_while_nothing_comes_is_no_failure(slave):

@@ -38,7 +38,7 @@ NAMES = [name for name in (*STORE_NAMES, *CLUSTER_NAMES) if name not in {"torn-5
 
 
 def follow_for_a_while(config, address, rng, meanwhile):
-    """Follow until a part of what there is has come."""
+    """Follow until a part of the log has come."""
     ack = rng.choice(["flushed", "appended"])
     with MessageStore(config) as slave, HAClient(slave, address, first_offset=0, ack=ack) as client:
         reach = rng.randrange(slave.max_phy_offset, meanwhile())
@@ -132,7 +132,7 @@ def test_where_a_slave_begins(tmp_path, first):
 
 
 def test_cut_after_a_failover(tmp_path):
-    """The old master had more than its slave, which has gone on as the master."""
+    """The old master had more than its slave, which has become the master since."""
     old, new = store_config(tmp_path / "a"), store_config(tmp_path / "b", broker_role="SLAVE")
     with MessageStore(old) as master, HAService(master, port=0) as service:
         put(master, 100)
@@ -168,7 +168,7 @@ def test_a_master_that_is_empty(tmp_path, first):
     assert_clean(tmp_path / "s", slave_config)
 
 
-# Copies of golden stores that came over the network: every kind of record, queue and unit.
+# Copies of golden stores over the network: every kind of record, queue and unit.
 
 
 def settings_of(store, root, **changes):
@@ -202,7 +202,7 @@ def kinds_of_findings(snapshot):
 
 
 def messages_of(snapshot, queue, first):
-    """Return where the messages of a queue lie, and what is in them, from a queue offset on."""
+    """Return places and content of a queue's messages, from a queue offset on."""
     found, offset = [], first
     while offset < snapshot.queue_range(*queue).max_offset:
         result = snapshot.get_message("g", *queue, offset, 1000)

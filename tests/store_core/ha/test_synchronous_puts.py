@@ -204,7 +204,7 @@ def test_the_service_is_shut_down_during_a_repair(live_master, monkeypatch, pool
     monkeypatch.setattr(rebuild_in_place, "rebuild_queues_in_place", shut_service_down)
     live_master.rebuild_consume_queue()
     stopping[0].result(20)
-    with HAService(live_master, port=0) as other:  # it does not count as the store's any more
+    with HAService(live_master, port=0) as other:  # it no longer counts as the store's
         assert still_serves(other, live_master)
 
 

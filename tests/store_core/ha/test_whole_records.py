@@ -1,4 +1,4 @@
-"""What may be appended ends with a record, wherever the pieces end that come."""
+"""Only whole records may be appended, wherever the received pieces end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pieces_of(log, rng, most):
 
 
 def take(records, pieces):
-    """Return where what is given ends after each piece, and all of it."""
+    """Return the end of the appended bytes after each piece, and all these bytes."""
     ends, found = [], bytearray()
     for offset, data in pieces:
         for part in records.take(offset, data):

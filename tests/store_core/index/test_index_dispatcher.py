@@ -115,7 +115,7 @@ def test_after_a_crash_files_that_were_proved_are_kept(copy, monkeypatch):
     monkeypatch.setattr("store_core.index.index_dispatcher.sync_file", synced.append)
     opened = Opened(store, root, ok=False, proved=names[:13], since_ms=0)
     assert opened.found.dropped == tuple(names[13:])
-    # Else a crash after the next full file would find them named by the checkpoint, and torn.
+    # Otherwise a crash after the next full file could leave them torn, though checkpointed.
     assert synced == [str(root / "index" / name) for name in names[:12]]
     opened.close()
 
@@ -171,7 +171,7 @@ def test_what_is_dispatched_waits_for_what_is_missing(copy):
     parts = list(scan_frames(opened.log, opened.end, store.meta["max_phy_offset"], on_gap=skip_gap))
     opened.index.dispatch(parts[0])
     assert opened.index.from_offset < opened.end
-    assert opened.index.catch_up(opened.log, opened.end, 1 << 30)  # after what was dispatched
+    assert opened.index.catch_up(opened.log, opened.end, 1 << 30)  # after the dispatched records
     opened.end = int(parts[1].column("commit_log_offset")[0])
     assert not opened.index.catch_up(opened.log, opened.end, 1 << 30)
     for frames in parts:  # the first of them is there
@@ -192,7 +192,7 @@ def test_dispatch_alone_builds_the_index(copy):
         index.dispatch(frames)
         index.flush_full()
     assert index.flushed_end_timestamp == store.meta["checkpoint"]["index_msg_timestamp"]
-    assert pairs(store, root) == pairs(store, store.root)  # found before anything is closed
+    assert pairs(store, root) == pairs(store, store.root)  # noticed before anything is closed
     index.close()
     log.close()
     assert contents(root) == contents(store.root)
@@ -209,7 +209,7 @@ def test_what_is_appended_is_found_once_it_is_published(copy):
     parts = list(scan_frames(log, 0, store.meta["max_phy_offset"], on_gap=skip_gap))
     for frames in parts:
         index.append(frames)
-        index.append(frames)  # as after a dispatcher that failed: they are known
+        index.append(frames)  # as after a failed dispatcher: they are known
     assert index.from_offset == 0
     index.publish()
     assert index.from_offset == store.meta["max_phy_offset"]

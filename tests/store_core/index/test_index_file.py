@@ -133,7 +133,7 @@ def test_lookup_equals_a_search_of_all_entries(tmp_path_factory, words, keys, sl
     path = tmp_path_factory.mktemp("index") / "1"
     IndexWriter(slots, len(puts) + 2).put_all(puts).write(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_file, "_MAX_HOPS", max_hops)  # the rest is found by scanning
+        patch.setattr(index_file, "_MAX_HOPS", max_hops)  # a scan finds the rest
         patch.setattr(index_file, "_SCAN_ENTRIES", 7)
         found = hits_of(open_file(path, slots, len(puts) + 2), "T", keys)
     assert found == expected_hits(puts, "T", keys)
@@ -287,7 +287,7 @@ def test_no_damaged_file_proves_anything_wrong(tmp_path_factory, at, flip):
     writer = IndexWriter().put_all(PUTS)
     writer.data[at] ^= flip
     path = writer.write(tmp_path_factory.mktemp("index") / "1")
-    # bytes of entry 0 and of time differences, and hashes within a slot, are not looked at
+    # bytes of entry 0 and of time differences, and hashes within a slot, are not checked
     assert infer(path) in (None, (10, 50))
 
 
@@ -351,7 +351,7 @@ def test_a_sparse_file_of_420_mb_takes_about_a_second(tmp_path):
 
 @pytest.mark.parametrize("inserted", [1, 5, 9, 20, 39])
 def test_a_file_that_a_broker_fills_meanwhile_proves_nothing(tmp_path, monkeypatch, inserted):
-    """The header that is read first knows fewer entries than the file has when it is looked at."""
+    """The header that is read first counts fewer entries than the file has when it is checked."""
     path = IndexWriter(10, 41).put_all(PUTS).write(tmp_path / "1")
 
     def earlier(source):

@@ -106,7 +106,7 @@ def test_files_that_point_behind_a_cut_are_not_trusted():
 
 
 def write_files(root, *ranges, step=10, times=None):
-    """Write one index file for each ``(first, last)`` record; records lie ``step`` bytes apart."""
+    """Write one index file for each ``(first, last)`` record; records are ``step`` bytes apart."""
     times = {} if times is None else times
     for number, (first, last) in enumerate(ranges):
         writer = IndexWriter(5, 60)
@@ -264,7 +264,7 @@ def indexes_tags(config):
 
 
 def without_5_5_files(store, tmp_path):
-    """Return a copy without what brokers of 5.4 and 5.5 make beside the index."""
+    """Return a copy without rocksdbstore and the checkpoint field of brokers of 5.4 and 5.5."""
     root = store.copy_to(tmp_path)
     shutil.rmtree(root / "rocksdbstore")
     path = root / "checkpoint"

@@ -55,7 +55,7 @@ def batch(rows):
 
 
 def one_by_one(rows, slots=SLOTS, entries=ENTRIES):
-    """Return the bytes of the files that RocketMQ's rules give."""
+    """Return the bytes of the files by RocketMQ's rules."""
     files = []
     for offset, keys, now in rows:
         for key in [None, *keys]:
@@ -237,7 +237,7 @@ def test_entries_are_found_when_they_are_published(tmp_path):
 
 
 def test_all_that_a_header_speaks_for_is_found(tmp_path, monkeypatch):
-    """Between any two writes, by whoever read the header before the rest."""
+    """Between any two writes, a reader that read the header first finds every counted entry."""
 
     def check(descriptor, data, at):
         path = tmp_path / index_file_names(tmp_path)[-1]

@@ -182,7 +182,7 @@ def largest_step_back(times):
 
 
 def check(factory, log, begin, stop, slack):
-    """No matching record lies outside; return the range."""
+    """Check that no matching record is outside the range; return the range."""
     begin_ms = None if begin is None else START_MS + begin
     stop_ms = None if stop is None else START_MS + stop
     low, high = narrow_by_time(log, factory.end_offset, begin_ms, stop_ms, slack)
@@ -196,7 +196,7 @@ def check(factory, log, begin, stop, slack):
 
 @st.composite
 def random_walks(draw):
-    """Return times that grow, but for some steps back."""
+    """Return times that grow, except for some steps back."""
     now, times = 0, []
     steps = st.sampled_from([0, 1, 1000, 1000, 60_000, -5_000, -HOUR])
     for step in draw(st.lists(steps, min_size=1, max_size=60)):
@@ -283,7 +283,7 @@ def test_damaged_heads_of_segments_widen_the_range_only(tmp_path, monkeypatch):
 
 
 def test_old_records_in_a_closing_blank_record_prove_nothing(tmp_path, monkeypatch):
-    """They are older than what lies before them: a log that was cut and grew again."""
+    """They are older than the records before them: a log that was cut and grew again."""
     monkeypatch.setattr(commit_log, "_STOP_BYTES", 1)
     old = StoreFactory(tmp_path, segment_bytes=4096)
     while old.left_in_segment > 150:

@@ -22,7 +22,7 @@ OPTION = "mappedFileSizeCommitLog"
 SEGMENT = 1024
 GOLDEN = ["classic-5x", "classic-4x", "multipath-5x", "ext-5x", "batch-5x", "expired-5x"]
 BATCH_TOPIC = "BatchSource"
-"""Its messages were put as plain batches: those of one go into one segment together."""
+"""Its messages were put as plain batches, each of which must go into one segment."""
 
 WITHOUT_BATCHES = [name for name in GOLDEN if name not in ("classic-4x", "batch-5x")]
 
@@ -201,7 +201,7 @@ def host_bytes(host):
 
 
 def fields_of(line):
-    """Return what a producer gave, of a line of messages.jsonl."""
+    """Return a producer's message for a line of messages.jsonl."""
     return {
         "topic": line["topic"].encode(),
         "body": base64.b64decode(line["body_raw_b64"]),

@@ -1,4 +1,4 @@
-"""Where a DLedger log ends: what is committed, cut, damaged or swapped."""
+"""The end of a DLedger log: committed, cut, damaged or swapped records."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_cut_behind_the_confirmed_record(store, confirms_last, abort, reason):
 
 
 def test_newer_records_behind_a_cut_are_not_seen_when_it_is_confirmed(store):
-    """A checkpoint of a clean stop knows more than what the bytes look like."""
+    """A checkpoint of a clean stop is better evidence than the bytes."""
     end = store.end_offset
     store.add_bytes(b"\xffgarbage")
     behind = store.end_offset
@@ -186,7 +186,7 @@ def test_damage_before_the_last_dispatched_record_of_a_live_store_is_damage(stor
 
 @pytest.mark.skipif(sys.platform != "linux", reason="locks are asked for on Linux only")
 def test_a_damaged_queue_of_a_live_store_hides_no_record(store):
-    """What is in the queue is not known, so bytes that fail are not taken for the end."""
+    """The content of the queue is not known, so bytes that fail are not taken for the end."""
     root = store.write(abort=b"123")
     end = store.end_offset
     bad = store.records[-1]
@@ -294,7 +294,7 @@ class NothingKnown:
 
 @dataclass
 class NoEvidence:
-    """A store of which nothing but the log is left."""
+    """A store of which only the log is left."""
 
     stopped_cleanly: bool = True
     is_slave: bool = False
@@ -320,7 +320,7 @@ class NoEvidence:
 
 
 class AllDispatched(NoEvidence):
-    """A live store in which all is dispatched that was written until it is asked."""
+    """A live store in which everything written before the query is dispatched."""
 
     stopped_cleanly = False
 
@@ -333,7 +333,7 @@ class AllDispatched(NoEvidence):
 
 @pytest.mark.parametrize("what", ["the blank", "a record"])
 def test_a_broker_writes_where_the_log_ends_while_that_is_looked_at(store, monkeypatch, what):
-    """It wrote, and dispatched what follows, after the walk and before the queues were asked."""
+    """It wrote and dispatched the next records after the walk, before the queues were read."""
     end = store.end_offset
     record = encode_at(end, START_MS + 10_000)
     data = encode_blank(store.left_in_segment) if what == "the blank" else record
@@ -364,7 +364,7 @@ def ends(root, proven_start, evidence=None):
 
 
 def test_the_walk_begins_at_a_proven_record(store):
-    """Seen by damage before it, which an old record after would make the end."""
+    """Damage before it, followed by an old record, would be taken for the end of the log."""
     last = [r for r in store.records if r.commit_log_offset >= 2 * SEGMENT]
     root = store.write()
     change(store, last[2].commit_log_offset + 4, b"\0\0\0\0")
@@ -398,7 +398,7 @@ def test_another_store_at_the_same_place_is_walked_anew(store):
 
 
 def test_a_recovery_that_cut_before_the_proven_record_is_seen(store):
-    """The proven record's bytes stay behind the cut; the checkpoint tells of the recovery."""
+    """The proven record's bytes remain after the cut; the checkpoint shows the recovery."""
     root = store.write()
     assert end_of(root)[0] == store.end_offset
     change(store, store.records[-3].commit_log_offset + 4, b"\0\0\0\0")

@@ -33,7 +33,7 @@ class MemorySource(RemoteByteSource):
         self.bytes_read = 0
 
     def read_ahead(self, start, stop):
-        """Read nothing: tests of remote sources count what is read ahead."""
+        """Read nothing ahead: tests of remote sources count that."""
 
     def read_at(self, start, length):
         start, stop = self._clip(start, length)
@@ -88,7 +88,7 @@ cut_points = st.lists(st.integers(1, SEGMENT - 1), max_size=5).map(lambda c: sor
 
 @st.composite
 def damages(draw):
-    """Return ranges of bytes and what is put there."""
+    """Return ranges of bytes and their replacements."""
     changes = []
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, SEGMENT - 1))
@@ -136,7 +136,7 @@ def test_slices_give_every_record_and_gap_once(
     assert set(untouched) <= set(found)
     covered = sorted([*found, *((gap.commit_log_offset, gap.bytes_lost) for gap in gaps)])
     at = 0
-    for start, length in covered:  # records and gaps lie side by side
+    for start, length in covered:  # records and gaps follow one another
         assert start == at
         assert length > 0
         at = start + length

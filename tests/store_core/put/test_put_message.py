@@ -94,7 +94,7 @@ def test_queue_offsets_count_each_queue_and_not_the_prepared(log):
 )
 def test_topics(log, topic, status):
     assert log.put(topic).status is status
-    assert log.put(topic).status is status  # what is known of the topic says the same
+    assert log.put(topic).status is status  # the known data of the topic agrees
     assert len(log.records()) == (2 if status is OK else 0)
     assert log.stats.failures == (0 if status is OK else 2)
 

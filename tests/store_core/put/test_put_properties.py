@@ -99,7 +99,7 @@ def test_offsets_stand_where_the_light_queues_are_named():
     assert light == ["%LMQ%a", "%LMQ%b"]
 
 
-# What a broker could not read is refused by every way in, for the same reasons.
+# Properties that a broker could not read are refused in every way to put, for the same reasons.
 
 
 def raw_properties(pairs):
@@ -174,9 +174,9 @@ def test_every_way_in_takes_and_refuses_the_same(store, topic, name):
         assert len(set(statuses)) == 1, (value, statuses)
         assert statuses[0] in (PutMessageStatus.PUT_OK, PutMessageStatus.MESSAGE_ILLEGAL)
         is_put = statuses[0] is PutMessageStatus.PUT_OK
-        if name != "DELAY":  # no batch takes delayed messages
+        if name != "DELAY":  # no batch accepts delayed messages
             assert store.put_messages([message]).is_appended == is_put or light, value
-        if not light:  # it gives the offsets of light queues itself
+        if not light:  # it assigns the offsets of light queues itself
             assert sink_takes(topic, raw, as_map=False) == is_put, value
             if "\0" not in value:
                 assert sink_takes(topic, raw, as_map=True) == is_put, value

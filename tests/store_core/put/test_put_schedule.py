@@ -40,7 +40,7 @@ def test_delayed_messages_are_stored_as_a_broker_stored_them(name, tmp_path):
             int(properties.pop("REAL_QID")),
         )
         if properties["DELAY"] == "6":
-            properties["DELAY"] = "9"  # what was asked for, of six levels
+            properties["DELAY"] = "9"  # requested delay, with six levels
         message.properties_raw = properties_to_bytes(sorted(properties.items(), reverse=True))
         messages.append(message)
     assert {log.putter.put_message(message).status for message in messages} == {OK}
@@ -97,7 +97,7 @@ def test_what_is_in_the_schedule_topic_stays_as_it_is(log):
 @pytest.mark.parametrize("level", ["", "x", "1.5", "2147483648"])
 def test_a_level_that_is_no_number_is_refused(log, level):
     message = Message("T", properties_raw=f"DELAY\1{level}\2a\1b\2".encode())
-    expected = OK if level == "" else ILLEGAL  # an empty value is none
+    expected = OK if level == "" else ILLEGAL  # an empty value does not count
     result = log.putter.put_message(message)
     assert result.status is expected
     columns = log.putter.append_batch(batch_of([Message("T", properties_raw=b""), message]))

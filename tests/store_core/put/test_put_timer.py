@@ -28,7 +28,7 @@ def log(tmp_path):
     return timer_log(tmp_path)
 
 
-# What ``transformTimerMessage`` of 5.3.3 makes of these: where they go, and TIMER_OUT_MS.
+# Results of 5.3.3's ``transformTimerMessage``: topic and queue, and TIMER_OUT_MS.
 @pytest.mark.parametrize(
     ("properties", "out_ms"),
     [

@@ -1,4 +1,4 @@
-"""What tests of the writers of queues share."""
+"""Shared by tests of queue writers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from store_core.queue.queue_files import QueueFiles
 
 
 def open_writer(path, file_size, ext=None, *, trusted=True):
-    """Open queue 0 of topic T, whose files lie in a directory; recover it."""
+    """Open queue 0 of topic T, whose files are in a directory; recover it."""
     queue = ConsumeQueue.open(StoreDirectory(str(path.parent)), "T", 0, str(path), file_size)
     writer = ConsumeQueueWriter(queue, QueueFiles(path, file_size), RecentUnits(), ext)
     writer.recover(trusted=trusted)
@@ -25,7 +25,7 @@ def open_writer(path, file_size, ext=None, *, trusted=True):
 
 
 def open_batch_writer(path, file_size, *, trusted=True):
-    """Open batch queue 0 of topic T, whose files lie in a directory; recover it."""
+    """Open batch queue 0 of topic T, whose files are in a directory; recover it."""
     directory = StoreDirectory(str(path.parent))
     segments = BATCH_CONSUME_QUEUE.segments(directory, str(path), file_size)
     files = QueueFiles(path, file_size)
@@ -35,20 +35,20 @@ def open_batch_writer(path, file_size, *, trusted=True):
 
 
 def open_ext_writer(path, file_size):
-    """Open the extension units in a directory; their end is known after a recovery only."""
+    """Open the extension units in a directory; their end is known only after a recovery."""
     directory = StoreDirectory(str(path.parent))
     segments = CONSUME_QUEUE_EXT.segments(directory, str(path), file_size)
     return ConsumeQueueExtWriter(directory, segments, QueueFiles(path, file_size))
 
 
 def ext_reader(directory, path, file_size=None):
-    """Return what looks up the extension units in a directory by address."""
+    """Return a function that looks up extension units in a directory by address."""
     segments = CONSUME_QUEUE_EXT.segments(directory, str(path), file_size)
     return partial(read_ext_units, directory, segments)
 
 
 def bitmaps_of(read, addresses):
-    """Return the filter bitmap of each extension unit, None where there is none."""
+    """Return the filter bitmap of each extension unit, None if there is none."""
     sizes = read(addresses).bitmap_size
     found = [None] * len(addresses)
     for size in np.unique(sizes[sizes > 0]).tolist():

@@ -73,7 +73,7 @@ def test_what_readers_would_stop_at_is_left_out(tmp_path):
         ([5, -1, 8], [5, 7, 8]),
         ([99, 7, 8], [5, 7, 8]),
         ([5, 7, 3], [5, 7, 8]),
-        ([5, 7, 0], [5, 7, 0]),  # the topic was made once more
+        ([5, 7, 0], [5, 7, 0]),  # the topic was recreated
         ([5, 17, 18], [5, 17, 18]),  # batches between them are lost
     ],
 )

@@ -1,4 +1,4 @@
-"""Compacted logs: what a real broker left, damage to it, and files that are replaced meanwhile."""
+"""Compacted logs: those of a real broker, damage to them, and files replaced meanwhile."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_files_that_are_replaced_while_they_are_opened_are_opened_again(root, mo
         with opened(root, is_live=True) as log:
             assert offsets(log) == OFFSETS
             assert log.file_gaps == []
-    else:  # it is gone while nobody writes: that is damage, and told
+    else:  # it is missing while no broker writes: that is reported as damage
         with opened(root) as log:
             assert [gap.path for gap in log.file_gaps] == [str(queue_file)]
 

@@ -48,7 +48,7 @@ def test_units_that_contradict_themselves_are_not_found(tmp_path):
     path = tmp_path / "consumequeue_ext" / "T" / "0"
     path.mkdir(parents=True)
     data = ext_unit(24, 4) + b"\1\2\3\4" + ext_unit(-1, 0) + ext_unit(25, 4) + ext_unit(20, -1)
-    data += ext_unit(120, 100)  # reaches after the file
+    data += ext_unit(120, 100)  # reaches beyond the file
     (path / ("0" * 20)).write_bytes(data)
     positions = [0, 24, 44, 64, 84, 95, 10_000, 2**62]
     codes = np.array([at + EXT_ADDRESS_BASE for at in positions] + [5], np.int64)

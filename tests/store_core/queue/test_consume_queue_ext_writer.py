@@ -27,7 +27,7 @@ def writer_in(directory):
 
 
 def reference_addresses(lengths, position=0):
-    """Where RocketMQ's ``ConsumeQueueExt.put`` places units, one by one."""
+    """Places where RocketMQ's ``ConsumeQueueExt.put`` puts units, one by one."""
     for length in lengths:
         size = CQ_EXT_UNIT.size + length
         if size > FILE_SIZE - 4:

@@ -1,4 +1,4 @@
-"""What RocketMQ's replays leave behind the last extension unit that is named."""
+"""Extension units that RocketMQ's replays leave after the last one that is referred to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def walked(data):
 
 @pytest.fixture
 def root(tmp_path):
-    """Three units that are named, and four after them that nobody names, in two files."""
+    """Three units in use, and four after them that no queue unit refers to, in two files."""
     queue = opened(tmp_path)
     queue.append(with_bitmaps(in_row(range(3)), [b"a" * 3, b"", b"b" * 5]))
     orphans = [b"\x21" * 7, b"\x22" * 9, b"\x23" * 8, b"\x24" * 7]

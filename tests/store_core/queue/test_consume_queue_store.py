@@ -77,7 +77,7 @@ def test_queues_are_those_of_the_golden_store(name, trusted):
     assert all(queues.find(*key).max_offset == end for key, end in {**simple, **batch}.items())
 
 
-# Bitmaps of extensions come from the test that wrote them; queues that expired begin elsewhere.
+# Bitmaps of extensions come from the test that wrote them; expired queues begin elsewhere.
 @pytest.mark.parametrize("name", sorted({*INTACT} - {"expired-5x", "ext-5x"}))
 def test_dispatching_a_log_gives_the_files_of_the_golden_store(name, tmp_path):
     store = golden(name)
@@ -90,7 +90,7 @@ def test_dispatching_a_log_gives_the_files_of_the_golden_store(name, tmp_path):
         requests = decoder.decode(frames).queued()
         half = len(requests) // 2
         queues.put(requests.take(slice(0, half)))
-        queues.put(requests)  # what is there is skipped
+        queues.put(requests)  # existing units are skipped
     queues.flush()
     log.close()
     assert queue_files(tmp_path) == queue_files(store.root)

@@ -159,7 +159,7 @@ record_steps = st.tuples(st.integers(0, 2), st.integers(1, 50), st.integers(-2, 
 FIRST = [[(2000, 10, 5), (2010, 10, 6)]]
 
 
-"""Records by which the queue begins at 5, whatever those after them say."""
+"""Records after which the queue begins at 5, whatever later ones say."""
 
 
 @settings(deadline=None)
@@ -238,7 +238,7 @@ def test_a_consumer_that_reads_on_opens_each_file_once(writer, opened):
     for start in range(0, 2500, 32):
         stop = min(start + ASKED, 2500)
         assert _starts(writer.read_units(start, stop)) == _expected(start, stop)
-    # Once for each file, and some where what is asked for lies in two; not 79 times.
+    # Once for each file, and again for some requests that span two files; not 79 times.
     assert len(opened) < 20
 
 

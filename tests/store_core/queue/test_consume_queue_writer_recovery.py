@@ -119,7 +119,7 @@ def test_holes_of_a_power_failure_end_the_queue(tmp_path):
 @pytest.mark.parametrize("kept", range(9, 20))
 def test_a_unit_of_which_the_end_is_lost_is_made_anew(tmp_path, row, kept):
     rows = in_row(range(9))
-    rows.message_size[:] = 0x01020304  # bytes of which each is missed, as are those of the code
+    rows.message_size[:] = 0x01020304  # no byte is 0: a loss shows, in the code too
     rows.commit_log_offset[:] = 1000 + np.arange(9) * 0x02000000
     rows.tags_code[:] = 0x0102030405060708
     queue = opened(tmp_path)

@@ -25,7 +25,7 @@ from store_core.queue import queue_database
 from store_core.queue.queue_database import QueueDatabase
 from tests.examples import examples
 
-# Names of which one is the beginning of another, or holds what separates parts of a key.
+# Names one of which is the beginning of another, or has the separator of a key.
 TOPICS = ("a", "ab", "a\1", "a\1\0\0\0\1\1", "ü")
 
 
@@ -35,7 +35,7 @@ def written(
     ends: dict[tuple[str, int], int],
     dispatched: bytes = b"",
 ) -> QueueDatabase:
-    """Write units by queue and queue offset, and queue ends; open what was written."""
+    """Write units by queue and queue offset, and queue ends; open the database."""
     path = root / "consumequeue"
     options = Options(raw_mode=True)
     options.create_if_missing(True)

@@ -103,7 +103,7 @@ def test_a_full_file_and_a_failed_one_do_not_wait(tmp_path, monkeypatch):
 
 @pytest.fixture
 def forced(monkeypatch):
-    """Return the directories that are forced; each must be there."""
+    """Return the directories that are forced; each must exist."""
     directories = []
     flush = queue_files.flush_directory
 

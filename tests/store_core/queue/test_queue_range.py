@@ -53,7 +53,7 @@ def test_units_behind_the_end_of_the_log_do_not_count(store):
 
 @pytest.mark.parametrize("bad", [[24], [25, 37], [5, 24, 25, 26, 27, 37, 43, 46]])
 def test_units_of_damaged_records_hide_no_units_after_them(store, bad):
-    """Also where the last unit is that of a damaged record: then it is not known to count."""
+    """Also if the last unit belongs to a damaged record: then it is not known whether it counts."""
     for number in [*bad, 49]:
         store.data[store.records[number].commit_log_offset + 4] ^= 0xFF
     end = store.end_offset

@@ -1,4 +1,4 @@
-"""Units of a few records, one by one, are those of the columns."""
+"""Units computed for a few records, one by one, are the same as in columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from store_core.queue.unit_placement import few_units, place_units
 
 _SMALL = st.integers(-2, 8)
 _ROW = st.tuples(
-    st.sampled_from([0, 0, 0, 0, 1, -1]),  # how far the queue offset is from the one that follows
+    st.sampled_from([0, 0, 0, 0, 1, -1]),  # how far the queue offset is from the next one
     st.sampled_from([0, 0, 0, 3, -1]),  # and the record
     st.sampled_from([7, 7, 100, 1 << 22, 0, -5]),
     st.integers(-(1 << 63), (1 << 63) - 1),

@@ -1,4 +1,4 @@
-"""Records of stores that RocketMQ wrote are known to be dispatched, in queues of every kind."""
+"""Records of stores that RocketMQ wrote count as dispatched, in queues of every kind."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_all_records_of_a_dledger_log_are_in_their_queues(tmp_path, name):
 
 
 def queue_of(root, starts, first=0):
-    """Return a queue with units that point there; None: a hole."""
+    """Return a queue with units that point to these offsets; a None makes a hole."""
     path = root / "consumequeue/T/0"
     path.mkdir(parents=True)
     for begin in range(0, len(starts), PER_FILE):

@@ -14,7 +14,7 @@ from store_core.recovery.queue_repair import unproved_records
 from tests.store_core.live_store import LiveStore
 
 TAGS = ["TagA", "", "TagB", "Aa", "BB", "", "x" * 40, "é"]
-"""Also such as have no hash."""
+"""Also those without a hash."""
 
 
 class Store:
@@ -94,7 +94,7 @@ def test_any_begin_of_a_unit_that_was_lost(store, row):
         torn = data[:at] + bytes(lost) + data[at + lost :]
         path.write_bytes(torn)
         expected = store.records_of(2) if torn[: at + 12] != data[: at + 12] else []
-        # Nothing tells a code that lost its first bytes only: those of small numbers are zeros.
+        # A code that lost only its first bytes goes unnoticed: those of small numbers are zeros.
         if torn == data or expected:
             assert store.unproved().tolist() == expected, lost
 

@@ -1,4 +1,4 @@
-"""Exact search by key: what the index lacks is scanned, and what it says is checked."""
+"""Exact search by key: gaps of the index are scanned, and its entries are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places of many keys at once are those of the messages that are found one key at a time."""
+"""A search for the places of many keys gives the places of single searches."""
 
 from __future__ import annotations
 

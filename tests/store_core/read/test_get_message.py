@@ -81,7 +81,7 @@ def test_filter_inspects_800_units(tmp_path):
     result = _pull(root, 100, 32, "t950")
     assert (result.status, result.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 900)
     assert _offsets(_pull(root, 900, 32, "t950")) == [950]
-    assert _offsets(_pull(root, 100, 851, "t950")) == [950]  # as many as are asked for
+    assert _offsets(_pull(root, 100, 851, "t950")) == [950]  # as many as requested
     assert _pull(root, 100, 32, "t950", max_filter_message_size=200).next_begin_offset == 132
     assert _pull(root, 100, 4, "t950", max_filter_message_size=200).next_begin_offset == 110
 

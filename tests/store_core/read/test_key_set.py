@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from store_core.codec.java_string import string_hash
 from store_core.read.key_match import KeySet, has_any_word, is_any_of
 
-# Of "Aa" and "BB" Java's hashes are equal, so they are of all texts of the same pieces.
+# "Aa" and "BB" have equal hashes in Java, and so have all texts made of such pieces.
 texts = st.lists(st.sampled_from(["Aa", "BB", "C", "é", "𝄞", "0"]), max_size=5).map("".join)
 
 

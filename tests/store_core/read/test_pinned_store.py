@@ -211,7 +211,7 @@ def test_expired_between_pin_and_read(live):
 
 @contextmanager
 def _running(*works):
-    """Run each again and again in a thread of its own; switch between threads often."""
+    """Run each function repeatedly in a thread of its own; switch between threads often."""
     done, failed, errors = threading.Event(), threading.Event(), []
 
     def run(work):
@@ -238,7 +238,7 @@ def _running(*works):
 
 
 def test_many_threads(tmp_path):
-    """Readers see whole records in order, whoever writes, dispatches and deletes meanwhile."""
+    """Readers see whole records in order, while other threads write, dispatch and delete."""
     live = LiveStore(tmp_path / "store", max_index_num=256)
 
     def pull():

@@ -1,4 +1,4 @@
-"""Records as a broker answers a pull with them, held equal to the messages of the same pull."""
+"""Records in a broker's answer to a pull equal the messages of the same pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading the timer's files: whatever their size, as far as they are sound."""
+"""Reading the timer's files of any size, up to the first damage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def offsets(root):
 
 @pytest.mark.parametrize("count", [0, 1, 1 << 15, (1 << 15) + 1, 70_000])
 def test_units_of_a_file_of_any_size(tmp_path, count):
-    write_units(tmp_path, some_units(count), size=1 << 40)  # sparse; no more of it is looked at
+    write_units(tmp_path, some_units(count), size=1 << 40)  # sparse; no more of it is read
     positions, found = offsets(tmp_path)
     assert found == list(range(count))
     assert positions == [TIMER_LOG_UNIT.size * row for row in range(count)]
@@ -88,7 +88,7 @@ def test_slots_that_something_waits_in(tmp_path):
 
 
 def test_of_snapshots_the_newest_is_read(tmp_path):
-    """A broker that starts takes the one of the greatest position: 520 is behind 52, not 9."""
+    """A starting broker uses the one with the greatest position, 520."""
     for number, position in ((7, 52), (8, 520), (9, 104)):
         with (tmp_path / f"timerwheel.{position}").open("wb") as file:
             file.seek(number * TIMER_SLOT.size)

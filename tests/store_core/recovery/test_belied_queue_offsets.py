@@ -1,4 +1,4 @@
-"""What recovery does whose records say a queue offset or a time that cannot be right."""
+"""Recovery of records with queue offsets or times that cannot be right."""
 
 from __future__ import annotations
 

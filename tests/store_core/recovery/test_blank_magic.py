@@ -1,4 +1,4 @@
-"""A record whose magic code is that of blank records closes no segment: readable ones follow it."""
+"""A record with a blank record's magic code closes no segment: readable records follow it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COUNT = 700  # in two segments
 
 @pytest.mark.parametrize(
     ("number", "crashed"), [(0, True), (5, True), (690, True), (690, False)]
-)  # after a clean stop recovery looks at the last segment alone
+)  # after a clean stop recovery reads only the last segment
 def test_what_follows_is_kept_and_the_damage_is_said(tmp_path, number, crashed):
     places = put(tmp_path, _COUNT, 3)
     start, _ = places[number]

@@ -1,4 +1,4 @@
-"""A queue that was damaged after a clean stop gets its units again from the log, before any put."""
+"""A queue damaged after a clean stop gets its units again from the log, before any put."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_batch_queue_with_a_unit_of_another_size(tmp_path, bit):
 
 @pytest.mark.parametrize("unit", [0, 10, 13, 17, 40])
 def test_units_that_refer_to_far_places_in_the_queue_of_a_crashed_store(tmp_path, unit):
-    """The queue is cut before all of them: after one of them all records pass for dispatched."""
+    """The queue is cut before all of them: after one of them all records count as dispatched."""
     config = config_of(tmp_path, mapped_file_size_consume_queue=10 * 20)
     with MessageStore(config) as store:
         for number in range(_COUNT):

@@ -70,7 +70,7 @@ def header(store, root, name):
 
 
 def patch(store, root, name, entry, field, change):
-    """Change a field of an entry by calling a function with it."""
+    """Change a field of an entry with a function."""
     path = root / "index" / name
     data = bytearray(path.read_bytes())
     at = index_file_bytes(sizes_of(store)[0], 0) + entry * INDEX_ENTRY.size
@@ -167,7 +167,7 @@ def test_what_is_to_see_the_walk(copy):
 
     assert chosen() is IndexProof
     last = header(store, root, filled(store, root)[-1]).end_timestamp
-    assert chosen(since_ms=last) is PendingIndexEntries  # nothing to prove; the tail may lack
+    assert chosen(since_ms=last) is PendingIndexEntries  # nothing to prove; the tail may be missing
     assert chosen(last_exit_ok=True) is type(None)
     assert chosen(MessageStoreConfig(message_index_enable=False)) is type(None)
     for name in index_file_names(root / "index"):
