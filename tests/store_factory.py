@@ -1,4 +1,4 @@
-"""Small stores made of messages with the scalar codec: what tests damage, cut and compare."""
+"""Small stores made of messages with the scalar codec, for tests to damage, cut and compare."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _DISPATCHED = (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE)
 class StoreFactory:
     """Appends messages in memory as a broker does; `write` puts the files below ``root``.
 
-    ``data`` is the commit log from ``first_offset`` on, without what was never written;
-    ``records`` are its messages. Store times grow by ``step_ms`` a message.
+    ``data`` is the commit log from ``first_offset`` on, without its unwritten rest; ``records`` are
+    its messages. Store times grow by ``step_ms`` a message.
     """
 
     root: Path
@@ -63,7 +63,7 @@ class StoreFactory:
 
     @property
     def end_offset(self) -> int:
-        """Where the next record goes, unless it does not fit the segment."""
+        """Where the next record goes if it fits the segment."""
         return self.first_offset + len(self.data)
 
     def add(
@@ -105,11 +105,11 @@ class StoreFactory:
         return record
 
     def add_bytes(self, data: bytes) -> None:
-        """Append bytes that are no record."""
+        """Append bytes that are not a record."""
         self.data += data
 
     def set_back(self, milliseconds: int) -> None:
-        """Set the clock of the messages that follow back."""
+        """Set the clock back for the following messages."""
         self._clock_ms -= milliseconds
 
     def roll(self) -> None:
@@ -119,7 +119,7 @@ class StoreFactory:
 
     @property
     def left_in_segment(self) -> int:
-        """Bytes from the end to the end of its segment."""
+        """Bytes from the end of the log to the end of its segment."""
         return self.segment_bytes - len(self.data) % self.segment_bytes
 
     def _dispatch(
@@ -161,7 +161,7 @@ class StoreFactory:
         return self.root
 
     def segment_path(self, offset: int = 0) -> Path:
-        """Return the file that holds an offset of the log."""
+        """Return the file with an offset of the log."""
         return self.root / "commitlog" / f"{offset - offset % self.segment_bytes:020d}"
 
     def erase(self, record: StoredRecord) -> None:
@@ -241,7 +241,7 @@ def partly_indexed(
 ) -> StoreFactory:
     """Return a factory with messages that have such keys (``k1``, …).
 
-    The index knows the first ``indexed`` only; none of them or all is allowed.
+    Only the first ``indexed`` are in the index; none of them or all is allowed.
     """
     factory = StoreFactory(root, segment_bytes=1024, entries=16)
     known = 0

@@ -31,7 +31,7 @@ PACKAGES = ("store_core", "rmqnet", "rmqsource")
 
 @cache
 def modules() -> tuple[str, ...]:
-    """Return the dotted names of all modules and packages of ours."""
+    """Return the dotted names of all modules and packages of this project."""
     files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
     files += ROOT.glob("pyspark_*.py")
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
@@ -140,7 +140,7 @@ def test_the_picture_is_that_of_the_contracts():
     assert re.search(rf"!\[[^]]+\]\({PICTURE.name}\)", PAGE.read_text("utf-8"))
     picture = ElementTree.parse(PICTURE).getroot()
     ground = picture.find("{http://www.w3.org/2000/svg}rect")
-    assert ground is not None  # on a dark page a picture needs its own ground
+    assert ground is not None  # on a dark page a picture needs a background of its own
     assert ground.get("width") == picture.get("width")
 
 

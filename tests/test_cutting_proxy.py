@@ -1,4 +1,4 @@
-"""The proxy does what the weather says, and nothing else."""
+"""The proxy does what its weather says, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 20
 
 
 class Echo:
-    """Sends back what comes, and remembers the sizes of the pieces in which it came."""
+    """Sends back what comes, and remembers the sizes of the received pieces."""
 
     def __init__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -56,7 +56,7 @@ def connect(proxy):
 
 
 def exchange(proxy, data):
-    """Send all; return what came back until the connection ended, or all of it."""
+    """Send all; return the bytes that came back before the connection ended, or all of them."""
     got = b""
     with connect(proxy) as connection:
         sender = threading.Thread(target=_send, args=(connection, data))
@@ -108,7 +108,7 @@ def test_each_connection_is_cut_after_so_many_bytes_until_it_is_calm(echo):
 
 def test_where_it_cuts_follows_from_the_seed(echo):
     def lengths(seed):
-        # What a clean end lets through is all that was forwarded; a reset may lose some.
+        # A clean end lets all forwarded bytes through; a reset may lose some.
         weather = Weather("never", cut_after_bytes=(1_000, 9_000))
         with CuttingProxy(echo.address, weather, seed) as proxy:
             return {len(exchange(proxy, DATA)) for _ in range(30)}

@@ -1,4 +1,4 @@
-"""The notebooks: their cells run, and the outputs that they keep are what the cells print."""
+"""The notebooks: their cells run, and print the outputs stored in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 # They start RocketMQ.
 WITH_JAVA = ("live",)
-# Their streams take so many messages at a time.
+# Their streams read so many messages at a time.
 WITH_LIMITS = ("follow", "live")
 
 
@@ -68,7 +68,7 @@ def is_picture(output: dict[str, Any]) -> bool:
 
 
 def run_cell(source: str, name: str, names: dict[str, object]) -> Any:
-    """Run a cell and return the value of the expression that it ends with, if it does."""
+    """Run a cell and return the value of its last line if that is an expression."""
     body = ast.parse(source).body
     last = body[-1]
     if not isinstance(last, ast.Expr):

@@ -1,4 +1,4 @@
-"""What takes a path takes a text and a ``pathlib.Path``, in all three packages."""
+"""Parameters for paths accept a text and a ``pathlib.Path``, in all three packages."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`make test` touches every public promise: commands, their flags, options of Spark, public names.
+"""`make test` touches every public promise: commands, their flags, Spark options, public names.
 
-It compares words: which of them the tests of that tier write, and what names give a public type.
+It compares words: those that the tests of that tier write, and those that can return a public type.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WALKS = {walk.partition("[")[0] for walk in tiers.WALKS}
 
 
 def fast_nodes(path: Path) -> Iterator[ast.AST]:
-    """Yield what a test file has but tests that `make test` leaves out."""
+    """Yield the nodes of a test file, except tests that `make test` leaves out."""
     place = path.relative_to(PRODUCT).as_posix()
     if place.startswith(OTHER_TIERS) or path == Path(__file__):
         return
@@ -54,7 +54,7 @@ def uses_spark(node: ast.AST) -> bool:
 
 @lru_cache(maxsize=1)
 def touched() -> frozenset[str]:
-    """Return the words, flags and names that stand in the tests of the fast tier."""
+    """Return the words, flags and names in the tests of the fast tier."""
     found: set[str] = set()
     for path in sorted(TESTS.rglob("*.py")):
         for node in fast_nodes(path):
@@ -72,7 +72,7 @@ def product() -> tuple[str, ...]:
 
 
 def given_by(name: str) -> set[str]:
-    """Return the functions, properties and fields of the product that give a type."""
+    """Return the functions, properties and fields of the product that return a type."""
     named = [ast.parse(text) for text in product() if name in text]
     return {
         giver

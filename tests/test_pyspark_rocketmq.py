@@ -16,7 +16,7 @@ import pyspark_rocketmq_store
 
 MODULES = [pyspark_rocketmq, pyspark_rocketmq_store]
 
-# What a driver whose Python has such a module but not the package goes through.
+# A driver whose Python has such a module but not the package takes these steps.
 LOOKUP_WITHOUT_THE_PACKAGE = """
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""README and docs: examples run, tables are those of the code, links lead somewhere."""
+"""README and docs: examples run, tables match the code, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ SHOWN = {
     ),
     "writing.md": ("|[o1]|", "3 messages from a stream"),
 }
-"""Page -> what its examples print, among other things. Pages without an example are not there."""
+"""Page -> output of its examples, in part. Pages without an example are not listed."""
 
 
 LIVE_ADDRESS = "localhost:9876"
@@ -158,7 +158,7 @@ def test_examples_run_in_an_empty_folder(
 
 
 def let_listeners_finish(spark: SparkSession) -> None:
-    """Wait for what Spark tells listeners later."""
+    """Wait until Spark has notified all listeners."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
@@ -167,7 +167,7 @@ def run_command(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     expected = re.search(r"# exit code (\d+)$", line)
     words = shlex.split(line, comments=True)
     if words[1] in {"copy", "export", "import"}:
-        # The session of the tests was begun in another folder, and its workers stay there.
+        # The session of the tests was started in another folder, where its workers stay.
         words = [str(folder / word) if "/" in word else word for word in words]
     if words[:2] == ["python", "-c"]:
         exec(words[2], {})
@@ -216,13 +216,13 @@ def test_links_by_name_have_an_address(page: Path) -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """Return the names by which links find the headings of a page, as GitHub makes them."""
+    """Return the names by which links refer to the headings of a page, as GitHub makes them."""
     found = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in found}
 
 
 def test_every_page_is_linked_from_the_readme() -> None:
-    """Or from CONTRIBUTING.md, which the README links."""
+    """Or from CONTRIBUTING.md, to which the README links."""
     text = README.read_text("utf-8") + CONTRIBUTING.read_text("utf-8")
     places = {page.relative_to(README.parent).as_posix() for page in PAGES if page != README}
     assert {place for place in places if f"({place})" not in text} == set()
@@ -230,7 +230,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_lines_are_short(page: Path) -> None:
-    """But for tables, and addresses of links, which cannot be broken."""
+    """Tables are exempt, and so are addresses of links, which cannot be broken."""
     lines = page.read_text("utf-8").splitlines()
     if page == README:
         assert len(lines) <= README_LINES
@@ -258,7 +258,7 @@ def test_pictures_are_shown_and_well_formed(name: str) -> None:
     picture = ElementTree.parse(file).getroot()
     assert picture.tag.endswith("svg")
     ground = picture.find("{http://www.w3.org/2000/svg}rect")
-    assert ground is not None  # on a dark page a picture needs its own ground
+    assert ground is not None  # on a dark page a picture needs a background of its own
     assert ground.get("fill", "").startswith("#")
 
 

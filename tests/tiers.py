@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves to `make test-full`: those that take long, or are many of a kind.
+"""The tests that `make test` leaves to `make test-full`: slow ones, or many of a kind.
 
 A test is marked `full` if it is in one of the files below and not in `KEPT`, if it uses Spark and
 is not one of the walks, or if it takes a golden store that is not one of the six of the fast tier.
@@ -61,8 +61,8 @@ FILES = (
     "tests/store_core/transaction/test_killed_transactions.py",
     "tests/test_notebooks.py",
 )
-"""Files and folders that start processes, kill them, or go through hundreds of cases: each takes
-more than seven seconds."""
+"""Files and folders that start processes, kill them, or go through hundreds of cases, each of which
+takes more than seven seconds."""
 
 KEPT = frozenset(
     {
@@ -79,7 +79,7 @@ KEPT = frozenset(
         "tests/rmqsource/test_bounded_memory.py::test_the_limit_is_an_option_that_the_error_names",
     }
 )
-"""Tests of those files that the fast tier keeps: no other fast test uses their option."""
+"""Tests of those files that stay in the fast tier, because no other fast test uses their option."""
 
 WALKS = frozenset(
     {
@@ -105,7 +105,7 @@ WALKS = frozenset(
         "test_demo.py::test_demo_shows_topics_window_key_and_plan",
     }
 )
-"""Twenty tests with Spark that go each way once: reads, filters, streams, writes, clusters."""
+"""Twenty tests with Spark that use each path once: reads, filters, streams, writes, clusters."""
 
 GOLDEN = frozenset({"onefile-5x", "classic-4x", "batch-5x", "ext-5x", "cluster-5x", "crashed-551"})
 """Golden stores of the fast tier: one of each kind."""

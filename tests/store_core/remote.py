@@ -1,4 +1,4 @@
-"""A store directory that behaves as a remote one, over local files; it counts what is asked."""
+"""A store directory that behaves like remote storage, over local files; it counts requests."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""A disk that remembers what was written and flushed, and the states that a power loss could leave.
+"""A disk that records writes and flushes, and builds the states that a power loss could leave.
 
-What counts as flushed is what POSIX promises and no more: bytes and length of a file by
-``fdatasync`` of that file, a name by ``fsync`` of its directory. Of what is not flushed each sector
-is left as it was at some moment since the last flush, whatever became of its neighbours; so are the
-length of each file and the names of each directory.
+What counts as flushed is what POSIX promises and no more: bytes and length of a file after
+``fdatasync`` of that file, a name after ``fsync`` of its directory. Each sector that is not flushed
+has its content of some moment since the last flush, independently of its neighbours. The same
+holds for the length of each file and the names of each directory.
 
-A flush can be made to fail (`SimulatedDisk.fail_sync`). Then what it was to force never reaches the
-disk, though it can be read, and though a second flush succeeds: Linux takes the pages for clean.
-It can be read until the system is told to forget those pages (``POSIX_FADV_DONTNEED``).
+A flush can be made to fail (`SimulatedDisk.fail_sync`). Then the bytes that it should have forced
+never reach the disk, though they can be read, and though a second flush succeeds: Linux takes the
+pages for clean. They can be read until the system drops those pages (``POSIX_FADV_DONTNEED``).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class _Resize(NamedTuple):
 
 
 class _Sync(NamedTuple):
-    """What was done before ``begin`` is on the disk from ``end`` on."""
+    """Changes made before ``begin`` are on the disk from ``end`` on."""
 
     begin: int
     end: int
 
 
 class _Names(NamedTuple):
-    """Names that get a file (or a directory), or none, all at once."""
+    """Names that get a file (or a directory), or none, in one atomic change."""
 
     time: int
     changes: tuple[tuple[str, int | None], ...]
@@ -64,19 +64,19 @@ class _File:
     lost: list[_Write] = field(default_factory=list)
 
     def synced_to(self, at: int) -> int:
-        """Return up to which operation all is on the disk at a moment."""
+        """Return up to which operation everything is on the disk at a moment."""
         return max((sync.begin for sync in self.syncs if sync.end < at), default=0)
 
 
 class Fate(NamedTuple):
-    """What becomes of what is not flushed.
+    """How bytes that are not flushed survive.
 
     Attributes
     ----------
     moment
-        Given two moments, returns the one between them from which on all is lost.
+        Given two moments, returns the one between them from which on everything is lost.
     unit
-        Bytes that share a fate.
+        Bytes that survive or are lost together.
     """
 
     moment: Callable[[int, int], int]
@@ -84,7 +84,7 @@ class Fate(NamedTuple):
 
 
 def fates(generator: random.Random) -> Iterator[Fate]:
-    """Yield: all is lost, nothing is, and three mixtures."""
+    """Yield: everything is lost, nothing is, and three mixtures."""
     yield Fate(lambda first, _: first, _PAGE)
     yield Fate(lambda _, last: last, _PAGE)
     for share, unit in ((0.5, _SECTOR), (0.2, _PAGE), (0.8, _SECTOR)):
@@ -98,7 +98,7 @@ def fates(generator: random.Random) -> Iterator[Fate]:
 
 
 class SimulatedDisk:
-    """Records what happens below a directory while `recording`; what is there before is flushed."""
+    """Records changes below a directory while `recording`; files from before count as flushed."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -121,12 +121,12 @@ class SimulatedDisk:
 
     @contextmanager
     def recording(self) -> Iterator[SimulatedDisk]:
-        """Record what any thread of this process does, until the end of the block."""
+        """Record the changes of all threads of this process until the end of the block."""
         with recorded_calls(self):
             yield self
 
     def build(self, at: int, fate: Fate, target: Path) -> None:
-        """Make below `target` what the disk holds when the power goes after ``at`` operations."""
+        """Build below `target` the disk's content if the power goes after ``at`` operations."""
         names = self._names_at(at, fate)
         reached: set[str] = set()
         for path in sorted(names):
@@ -164,10 +164,10 @@ class SimulatedDisk:
         numbers = [n for e in self._entries for p, n in e.changes if p == path and n is not None]
         return self._files[self._names.get(path, numbers[-1] if numbers else 0)]
 
-    # What the recorded calls tell.
+    # Notes of the recorded calls.
 
     def opened(self, path: str, flags: int, descriptor: int) -> None:
-        """Take note of a descriptor, and of a new file."""
+        """Note a descriptor, and a new file."""
         if not self._is_inside(path):
             return
         with self._lock:
@@ -183,7 +183,7 @@ class SimulatedDisk:
             self._descriptors[descriptor] = number
 
     def linked(self, descriptor: int, path: str) -> None:
-        """Take note that a file without a name has one now."""
+        """Note that a file without a name has one now."""
         with self._lock:
             number = self._descriptors.get(descriptor)
             if number is not None:
@@ -196,23 +196,23 @@ class SimulatedDisk:
             self._descriptors.pop(descriptor, None)
 
     def file_of(self, descriptor: int) -> int | None:
-        """Return the number of an open file; None where it is not below the root."""
+        """Return the number of an open file; None if it is not below the root."""
         return self._descriptors.get(descriptor)
 
     def wrote(self, number: int | None, position: int, data: bytes) -> None:
-        """Take note of written bytes."""
+        """Note written bytes."""
         if number is not None:
             with self._lock:
                 self._files[number].operations.append(_Write(self._tick(), position, data))
 
     def resized(self, number: int | None, size: int) -> None:
-        """Take note of a new length."""
+        """Note a new length."""
         if number is not None:
             with self._lock:
                 self._files[number].operations.append(_Resize(self._tick(), size))
 
     def syncing(self, number: int | None) -> None:
-        """Take note that a flush begins; OSError where it is the one that fails."""
+        """Note that a flush begins; OSError if it is the one that fails."""
         if number is None:
             return
         with self._lock:
@@ -230,13 +230,13 @@ class SimulatedDisk:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def synced(self, number: int | None, begin: int) -> None:
-        """Take note of the end of a flush that began at a time."""
+        """Note the end of a flush that began at a time."""
         if number is not None:
             with self._lock:
                 self._files[number].syncs.append(_Sync(begin, self._tick()))
 
     def forgotten(self, number: int | None) -> None:
-        """Let a file be read as the disk has it, where a failed flush had lost something."""
+        """Let a file be read as on the disk, after a failed flush lost some of it."""
         if number is None or not self._files[number].lost:
             return
         with self._lock:
@@ -250,20 +250,20 @@ class SimulatedDisk:
             file.lost.clear()
 
     def made_directory(self, path: str) -> None:
-        """Take note of a new directory."""
+        """Note a new directory."""
         if self._is_inside(path):
             with self._lock:
                 self._name(path, _File(is_directory=True))
 
     def removed(self, path: str) -> None:
-        """Take note of a name that is gone."""
+        """Note a removed name."""
         if self._is_inside(path):
             with self._lock:
                 self._names.pop(path, None)
                 self._entries.append(_Names(self._tick(), ((path, None),)))
 
     def renamed(self, source: str, target: str) -> None:
-        """Take note of a new name, and of those below it."""
+        """Note a new name, and those below it."""
         if not self._is_inside(source):
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Arrow is there when it is used, and not before."""
+"""Arrow is loaded when it is used, and not before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A flush fails, its pages are lost for good, and the next flush says that all is well."""
+"""A flush fails, its pages are lost for good, and the next flush reports success."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SMALL = 10
 
 
 def lead(root, first=0):
-    """Put messages from a number on, flush and stop; return those put, those acknowledged."""
+    """Put messages from a number on, flush and stop; return those put, and those acknowledged."""
     put, acknowledged, now = [], [], [1_700_000_000_000 + 1000 * first]
     store = MessageStore(config_of(root), clock=lambda: now[0])
     try:
@@ -38,13 +38,13 @@ def lead(root, first=0):
                 maintain(store)
     except StoreError:
         pass
-    with suppress(StoreWriteError):  # it says so again
+    with suppress(StoreWriteError):  # it reports the failure again
         store.shutdown()
     return put, acknowledged
 
 
 def maintain(store):
-    """Let the services do their work; each again where it failed, as its thread would."""
+    """Let the services work; repeat each one that failed, as its thread would."""
     services = store.services
     for _ in range(2):
         for work in (
@@ -85,7 +85,7 @@ def test_a_store_counts_nothing_that_a_failed_flush_covered(tmp_path):
 
 
 def test_the_next_process_goes_on_from_what_the_disk_has(tmp_path):
-    """Memory has more: records that it would take for flushed, and acknowledge others after."""
+    """Memory still has lost records; a process that trusted it would acknowledge later ones."""
     lost = 0
     with nothing_forced(), without_threads():
         count = syncs_of_a_life(tmp_path)
@@ -126,7 +126,7 @@ def test_a_job_whose_commit_point_was_not_forced_is_there_if_the_ledger_says_so(
             if disk.syncs <= number:
                 break
             disk.build(disk.time, _NOTHING_ELSE_IS_LOST, left)
-            opened(left).close(clean=True)  # settles what is open
+            opened(left).close(clean=True)  # resolves open jobs
             is_committed = Ledger(str(left)).is_committed("a", 7)
             found = messages(left)
             assert found[: len(before)] == before, number

@@ -1,4 +1,4 @@
-"""Filters of real consumers: what pulls return is what a broker delivered to them."""
+"""Filters of real consumers: pulls return what a broker delivered to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def group_of(store, name):
 
 
 def pulled(reads, group, topic, message_filter):
-    """Pull all messages of a topic, each queue from its begin to its end."""
+    """Pull all messages of a topic, each queue from its beginning to its end."""
     found = []
     for queue_id in range(8):
         at = 0
@@ -87,9 +87,9 @@ def test_a_tag_filter_delivers_what_the_broker_did(store_name, name):
 
 
 def registered_then(store):
-    """The filters of a store, and what gives the bitmaps that its broker wrote.
+    """The filters of a store, and a function for the bitmaps that its broker wrote.
 
-    All groups came between the first and the second half of the messages.
+    All groups registered between the first and the second half of the messages.
     """
     filters = load_consumer_filters(StoreDirectory(str(store.root)))
     manager = ConsumerFilterManager(BloomFilter(), lambda: 0)

@@ -89,7 +89,7 @@ def test_queries_by_key_of_a_cluster(name):
         query = (line["topic"], line["key"], line["max_num"], line["begin"], line["end"])
         messages = snapshot.query_message(*query).messages
         with_key = [message for message in messages if line["key"] in (message.keys or ())]
-        found = line.get("found", [])  # else error 208: nothing found
+        found = line.get("found", [])  # otherwise error 208: no message
         assert _offsets(with_key) == [item["commit_log_offset"] for item in found], line
         for message, item in zip(with_key, found):
             _assert_is(message, item)

@@ -1,4 +1,4 @@
-"""Every message of every golden store, by every decoder, as RocketMQ's decoder gives it."""
+"""Every message of every golden store by every decoder, compared with RocketMQ's decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consume queues of the golden stores, pulls and times, as RocketMQ answered them."""
+"""Consume queues of the golden stores, pulls and times, against RocketMQ's answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_units(name):
 
 
 def test_upper_offset_by_time_of_batch_queues():
-    # RocketMQ's own answers are the unit after, or 0, where no unit has just that time.
+    # RocketMQ's own answers are the unit after, or 0, if no unit has exactly that time.
     snapshot = open_golden("batch-5x")
     for topic, queue_id in snapshot.batch_queue_paths:
         units = snapshot.batch_units(topic, queue_id)
@@ -93,7 +93,7 @@ def test_search_offset_of_a_cluster(name):
 
 
 def test_search_offset_of_a_4x_cluster():
-    # 4.x takes the nearer neighbour, so only times that a message has can be compared.
+    # 4.x returns the nearer neighbour, so only times of messages can be compared.
     snapshot = open_golden("cluster-4x")
     compared = 0
     for line in golden("cluster-4x").dump("search_offset"):

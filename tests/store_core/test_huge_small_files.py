@@ -1,4 +1,4 @@
-"""Files that should be small and are not: an error that names file, size and limit, no memory."""
+"""Huge files in place of small ones: an error with file, size and limit, and no use of memory."""
 
 from __future__ import annotations
 

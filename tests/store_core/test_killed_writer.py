@@ -1,4 +1,4 @@
-"""A writer is killed, again and again; everything that it was told is stored is there."""
+"""A writer is killed, again and again; every message acknowledged to it is stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 class Writers:
-    """Starts writers by way of one process that has imported everything."""
+    """Starts writers through one process that has imported everything."""
 
     def __init__(self, module: str = "tests.store_core.crash.killed_writer") -> None:
         self._parent = subprocess.Popen(
@@ -49,7 +49,7 @@ class Writers:
         pid = self.begin(task)
         if kill_after is not None:
             time.sleep(kill_after)  # the moment of the kill, not a wait for something
-            with suppress(ProcessLookupError):  # it failed before: the status tells
+            with suppress(ProcessLookupError):  # it failed before: see the status
                 os.kill(pid, signal.SIGKILL)
         return self.end()
 
@@ -120,7 +120,7 @@ def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
 
 
 def acknowledgements(log: Path) -> Iterator[tuple[int, int, bool]]:
-    """Return what a killed process has noted (see ``ACKNOWLEDGEMENT``), but for half an entry."""
+    """Return the notes of a killed process (see ``ACKNOWLEDGEMENT``), without half an entry."""
     data = log.read_bytes() if log.exists() else b""
     whole = data[: len(data) // ACKNOWLEDGEMENT.size * ACKNOWLEDGEMENT.size]
     return ACKNOWLEDGEMENT.iter_unpack(whole)

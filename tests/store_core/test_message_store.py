@@ -1,4 +1,4 @@
-"""The life of a store: open, put, read, stop, again; and what is refused when."""
+"""The life of a store: open, put, read, stop, again; and the calls refused in each state."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_nothing_works_before_load_and_after_shutdown(root):
 
 
 def test_a_read_that_outlives_the_store_is_an_error(by_hand):
-    """It may have found files gone, and a consumer would skip messages."""
+    """Files may have been missing for it, and a consumer would skip messages."""
     put(by_hand, [0])
     dispatch_all(by_hand)
 
@@ -242,7 +242,7 @@ with MessageStore(config_of(Path(sys.argv[1]))):
 
 
 def test_a_store_is_opened_once(root):
-    """By another process, and by two objects of this one; the text says who has it."""
+    """By another process, and by two objects of this one; the error names the holder."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(root)],
         stdin=subprocess.PIPE,

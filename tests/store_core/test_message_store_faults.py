@@ -1,4 +1,4 @@
-"""Disks that are full, read-only, gone or failing: an answer that says what to do, nothing lost."""
+"""Disks that are full, read-only, gone or failing: errors advise a remedy, nothing is lost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def failing(monkeypatch):
-    """Return a switch: with an error number all that writes, or makes files, fails."""
+    """Return a switch: with an error number every call that writes or creates files fails."""
     switch = {"errno": 0, "makes": 0}
 
     def wrap(name, key, applies=lambda *_: True):
@@ -58,7 +58,7 @@ def failing(monkeypatch):
 
 
 def put(store, numbers):
-    """Put until something is refused; return the numbers that were put, and the refusal."""
+    """Put until a put is refused; return the numbers that were put, and the refusal."""
     done = []
     for number in numbers:
         result = store.put_message(make_message(number))
@@ -69,7 +69,7 @@ def put(store, numbers):
 
 
 def judged(store, numbers):
-    """Stop, and judge what there is after the next start."""
+    """Stop, start again, and check the content."""
     store.shutdown()
     config = store.config
     return judge(Path(config.store_path_root_dir), config, numbers, numbers)
@@ -98,7 +98,7 @@ def test_full_disk(store, failing, code):
 
 
 def test_full_disk_when_queues_are_written_and_the_index_not(store, failing, monkeypatch):
-    """The queues have the units then: they do not get them twice, nor the index its entries."""
+    """The queues have the units then: they are not added twice, nor are the index entries."""
     put(store, range(SOME))
     dispatch_all(store)
     more, _ = put(store, range(SOME, SOME + 20))
@@ -119,7 +119,7 @@ def test_full_disk_when_queues_are_written_and_the_index_not(store, failing, mon
 
 @contextmanager
 def small_disk(path, failing):
-    """Yield what fills a disk and frees it again: a real one of 128 KiB, or a make-believe one."""
+    """Yield a function that fills a disk or frees it: a real one of 128 KiB, or a simulated one."""
     path.mkdir()
     size = "size=128k"
     done = subprocess.run(
@@ -172,7 +172,7 @@ def test_small_disk(tmp_path, failing):
     [(errno.EACCES, "let the user"), (errno.EROFS, "mount this disk writable")],
 )
 def test_nothing_can_be_made(store, failing, code, advice):
-    """A directory without permission, or read-only: what is open goes on, until it is full."""
+    """A directory without permission, or read-only: open files go on, until they are full."""
     first, _ = put(store, range(10))
     failing["makes"] = code
     more, refused = put(store, range(10, 10 + 2 * SOME))
@@ -202,7 +202,7 @@ def test_store_that_cannot_be_made_or_locked(tmp_path, failing):
 
 
 def test_log_directory_that_vanishes(store, tmp_path):
-    """What is put then is not acknowledged; when the directory is back, the rest is there."""
+    """Later messages are not acknowledged; when the directory is back, the rest is there."""
     numbers, _ = put(store, range(10))
     log = tmp_path / "store" / "commitlog"
     shutil.copytree(log, tmp_path / "kept")
@@ -220,7 +220,7 @@ def test_log_directory_that_vanishes(store, tmp_path):
 
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_store_that_vanishes_is_not_called_full(tmp_path, caplog, flushed):
-    """Whoever puts, flushes, reads or stops hears which directory it is."""
+    """Every call that puts, flushes, reads or stops names the missing directory."""
     root = tmp_path / "store"
     with without_threads():
         store = MessageStore(config_of(root))
@@ -247,7 +247,7 @@ def test_a_store_that_vanishes_is_not_called_full(tmp_path, caplog, flushed):
 
 
 def test_queue_directory_that_vanishes(store, tmp_path):
-    """No file of zeros takes the place of the units that were there."""
+    """No file of zeros replaces the units that were there."""
     numbers, _ = put(store, range(10))
     dispatch_all(store)
     shutil.copytree(tmp_path / "store" / "consumequeue", tmp_path / "kept")
@@ -263,7 +263,7 @@ def test_queue_directory_that_vanishes(store, tmp_path):
 
 
 def test_log_that_cannot_be_forced(tmp_path, monkeypatch):
-    """A page that could not be written is lost to a second try: only a restart helps."""
+    """A second try cannot write a page that failed: only a restart helps."""
     from store_core.files import mapped_file
 
     config = config_of(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""A store that notes which consumers want a message, and their pulls."""
+"""A store that records which consumers want a message, and their pulls."""
 
 from __future__ import annotations
 

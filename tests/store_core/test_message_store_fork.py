@@ -18,10 +18,10 @@ SIZES = {"mapped_file_size_commit_log": 1 << 16, "max_hash_slot_num": 8, "max_in
 
 
 def in_child(work):
-    """Fork, and return what the child makes of the work: a value, or the name of its error."""
+    """Fork, and return the result of the work in the child: a value, or the name of its error."""
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads are just what this is about
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads are the point of this test
         pid = os.fork()
     if pid == 0:
         try:
@@ -56,7 +56,7 @@ def put(store, numbers):
 
 
 def files_of(root):
-    # Who closes a descriptor of the lock file gives the lock back.
+    # Closing a descriptor of the lock file releases the lock.
     found = (path for path in root.rglob("*") if path.is_file() and path.name != "lock")
     return {str(path): path.read_bytes() for path in found}
 

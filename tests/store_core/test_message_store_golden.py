@@ -29,12 +29,12 @@ def files_below(root, *names):
 
 
 def index_files(root):
-    """Their names are times of making them."""
+    """Return the index files in order; their names are creation times."""
     return [path.read_bytes() for path in sorted((root / "index").iterdir())]
 
 
 def bitmaps_of(store):
-    """Return what tells the filter bitmaps that the golden store's extension units have."""
+    """Return a function for the filter bitmaps of the golden store's extension units."""
     found = {}
     for queue in store.dump("consume_queue"):
         for unit, ext in zip(queue.get("units", ()), queue.get("ext_units", ())):
@@ -44,7 +44,7 @@ def bitmaps_of(store):
 
 
 def bitmaps_by_offset(found):
-    """Return what tells the filter bitmaps of records, given some by their physical offsets."""
+    """Return a function for the filter bitmaps of records, given some by their physical offsets."""
 
     def bitmaps(columns):
         offsets = columns.frames.column("commit_log_offset").tolist()

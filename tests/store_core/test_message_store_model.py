@@ -39,9 +39,9 @@ _MAX_MS = 2**63 - 1
 
 
 class StoreModel(RuleBasedStateMachine):
-    """What the store should hold: for each queue the numbers of its messages, in order.
+    """The expected content: for each queue the numbers of its messages, in order.
 
-    No thread runs: what a service does, it does when a rule says so.
+    No thread runs: services work only when a rule says so.
     """
 
     def __init__(self):
@@ -74,7 +74,7 @@ class StoreModel(RuleBasedStateMachine):
         self.store.start()
 
     def all_dispatched(self):
-        """Let readers see all that was put: what waits in a buffer is written before."""
+        """Let readers see all messages put: buffered ones are written first."""
         self.store.flush()
         dispatch_all(self.store)
 
@@ -102,9 +102,9 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     def crash(self):
-        """Go on with what the files hold, as if the process had been killed."""
+        """Continue with the content of the files, as if the process had been killed."""
         if self.settings["transient_store_pool_enable"]:
-            self.store.flush()  # what waits in a buffer only is lost with the process
+            self.store.flush()  # messages that are only in a buffer are lost with the process
         self.copies += 1
         copy = self.directory / f"store-{self.copies}"
         shutil.copytree(self.root, copy)
@@ -115,7 +115,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule()
     def clean(self):
-        """Let all but the last segment expire."""
+        """Let all segments except the last expire."""
         self.all_dispatched()
         services = self.store.services
         self.now += 200 * _YEAR_MS  # files are as old as the test, not as the clock

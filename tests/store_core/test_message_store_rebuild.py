@@ -1,4 +1,4 @@
-"""Index and queues of a store are made anew, also while it is used."""
+"""Index and queues of a store are rebuilt, even while it is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes on in a store beside puts and reads: flush, dispatch, expiry; and what it tells."""
+"""Other work of a store than puts and reads: flush, dispatch, expiry; and its reports."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_sync_flush_that_takes_too_long(root, monkeypatch):
 
 
 class TestExpiry:
-    """What the cleaning services do to a whole store; clock and disks are made up."""
+    """The effect of the cleaning services on a whole store; clock and disks are simulated."""
 
     @pytest.fixture
     def store(self, root):

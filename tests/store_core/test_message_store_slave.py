@@ -179,7 +179,7 @@ def test_who_waits_for_replicas(tmp_path, role, in_sync, expected):
     config = store_config(tmp_path, broker_role=role, in_sync_replicas=in_sync)
     message = Message(topic="T", queue_id=0, body=b"b")
     with MessageStore(config) as store:
-        assert store.put_message(message).status is expected  # nobody can have it
+        assert store.put_message(message).status is expected  # no replica can have it
         late = Replicas(False)
         store.use_replication(late)
         assert store.put_message(message).status is expected
@@ -201,9 +201,9 @@ def test_who_waits_for_replicas(tmp_path, role, in_sync, expected):
 
 @pytest.mark.parametrize("back_ms", [0, 5000])
 def test_an_append_that_was_killed_half_way_is_cut_and_kept(tmp_path, back_ms):
-    """Of what is appended at once the first bytes are written last: whole records follow zeros.
+    """The first bytes of one append are written last: whole records follow zeros.
 
-    Also where the master's clock was set back: then they are older than what is on the disk.
+    Even if the master's clock was set back: then they are older than the records on the disk.
     """
     now = 1_700_000_000_000
     master = MessageStore(store_config(tmp_path / "master"), clock=lambda: now)

@@ -27,7 +27,7 @@ def body_of(who, number):
 
 
 class Crowd:
-    """What the threads do, and what they saw."""
+    """The work of the threads, and their observations."""
 
     def __init__(self, root, **settings):
         self.now, self.failures = START_MS, []
@@ -76,7 +76,7 @@ class Crowd:
             )
 
     def reader(self, who):
-        """Read queues from their beginning, over and over; all that is there is whole."""
+        """Read queues from their beginning, over and over; every message must be whole."""
         generator = np.random.default_rng(who)
         while not self.stopped.is_set():
             shared = generator.random() < 0.3
@@ -182,11 +182,11 @@ def test_a_segment_that_is_held_for_too_long_is_deleted(tmp_path):
         with first.select(0) as view:
             before = bytes(view)
             assert not clean.run_once()
-            clean._disk_ratio = lambda _: 0.1  # nothing else is to be deleted
+            clean._disk_ratio = lambda _: 0.1  # no other segment may be deleted
             clean._hour = lambda _: 3
             for passed in (3000, 1999, 1, 999, 1):
                 now[0] += passed
-                is_there = now[0] < START_MS + 6000  # the second look
+                is_there = now[0] < START_MS + 6000  # the second check
                 clean.run_once()
                 assert Path(first.path).exists() == is_there, now[0] - START_MS
             assert bytes(view) == before
@@ -206,7 +206,7 @@ def test_an_expired_segment_that_is_held_is_deleted_by_shutdown(tmp_path):
 
 
 def test_shutdown_while_others_put_and_read(tmp_path):
-    """What was acknowledged is there afterwards; the rest was refused."""
+    """Acknowledged messages are there afterwards; the rest was refused."""
     config = config_of(tmp_path / "store", flush_disk_type="ASYNC_FLUSH")
     store = MessageStore(config)
     store.load()

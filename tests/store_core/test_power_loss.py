@@ -1,4 +1,4 @@
-"""Power is lost at any moment, also while a store recovers: what was flushed is not lost."""
+"""Power is lost at any moment, even while a store recovers: flushed records are not lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_was_flushed_survives(tmp_path, seed):
 
 
 def test_a_segment_expires_only_when_its_units_are_flushed(tmp_path):
-    # else a broker's queue goes on at other queue offsets: nothing is left to make its units of
+    # else a broker's queue goes on at other queue offsets: nothing is left to make its units from
     root, disk_is_full = tmp_path / "store", False
     root.mkdir()
     disk = SimulatedDisk(root)

@@ -14,9 +14,9 @@ from tests.store_core.putting import Log, batch_of, first_offsets, golden_messag
 
 GOLDEN = ["classic-5x", "classic-4x", "multipath-5x", "ext-5x", "batch-5x", "expired-5x"]
 BATCH_TOPIC = "BatchSource"
-"""Its messages were put as plain batches: those of one go into one segment together."""
+"""Its messages were put as plain batches, each of which must go into one segment."""
 
-# What the store completes is given with other values, which are to be replaced in their places.
+# Messages are put with other values for fields that the store must replace in place.
 _COMPLETED = re.compile(b"(?<=INNER_BASE\x01)[^\x02]*|(?<=INNER_MULTI_QUEUE_OFFSET\x01)[^\x02]*")
 
 

@@ -42,7 +42,7 @@ def test_op_messages_name_all_in_order(offsets, max_size, release):
     if release == 4:
         assert bodies == [str(offset).encode() for offset in offsets]
         return
-    for body in bodies[:-1]:  # as long as was asked for, and no longer than one name more
+    for body in bodies[:-1]:  # as long as requested, and at most one name more
         assert len(body) >= max_size
         assert len(body[:-1].rpartition(b",")[0]) + 1 < max_size or body.count(b",") == 1
 

@@ -1,4 +1,4 @@
-"""What tests of a whole `MessageStore` do with it."""
+"""Helpers for tests of a whole `MessageStore`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def contents(root):
 
 
 def statuses(store):
-    """Put in each of the three ways; return what came of it."""
+    """Put in each of the three ways; return the results."""
     return [
         result.status.name
         for result in (
@@ -27,6 +27,6 @@ def statuses(store):
 
 
 def put(store, numbers):
-    """Put numbered messages; all must be taken."""
+    """Put numbered messages; all must be accepted."""
     for number in numbers:
         assert store.put_message(make_message(number)).status.name == "PUT_OK"

@@ -1,4 +1,4 @@
-"""Readers and recovery agree on where a log ends: old cuts, damage, what a crash left."""
+"""Readers and recovery agree on where a log ends: old cuts, damage, remains of a crash."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CHECKPOINTS = ("5x", "4x", "damaged", "missing")
 class CutStore:
     """A store that tore at a record, as RocketMQ recovered it and stopped it cleanly.
 
-    Nothing is erased: bytes stay behind the cut in its segment, later segments are deleted, units
+    Nothing is erased: bytes remain after the cut in its segment, later segments are deleted, units
     of records that were dispatched before the crash stay in their queues.
 
     Parameters
     ----------
     torn
         Number of the record that tore.
-    dispatched
+    Number of records that were dispatched before the crash.
         So many records were dispatched before the crash.
     checkpoint
         One of ``CHECKPOINTS``.
@@ -98,12 +98,12 @@ def reading(root: Path) -> tuple[list[int], int, int, str]:
 @pytest.mark.parametrize("checkpoint", CHECKPOINTS)
 @pytest.mark.parametrize("phantoms", [0, 1, 2, RECORDS])
 def test_what_a_cut_left_is_no_message(tmp_path, checkpoint, phantoms):
-    """For each record that may have torn, also the first one of a segment."""
+    """For each record that may have torn, including the first one of a segment."""
     borders = judged = 0
     for torn in range(1, RECORDS):
         store = CutStore(tmp_path / str(torn), torn, torn + phantoms, checkpoint)
         if not store.stale or (is_gone(checkpoint) and torn + phantoms >= store.stale_end):
-            continue  # nothing readable lies there, or nothing tells it from damage
+            continue  # nothing readable is there, or it cannot be distinguished from damage
         kept = [r.commit_log_offset for r in store.factory.records[:torn]]
         offsets, gaps, end, reason = reading(store.root)
         assert (offsets, gaps, end) == (kept, 0, store.at), (torn, reason)
@@ -120,7 +120,7 @@ def is_gone(checkpoint):
 
 @pytest.mark.parametrize("confirmed", ["none", "the record before"])
 def test_damage_of_a_store_that_was_stopped_cleanly_is_no_cut(tmp_path, confirmed):
-    """Also of the first record that was appended after a start: the one before is confirmed."""
+    """Even the first record that was appended after a start: the one before is confirmed."""
     factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
     for number in range(RECORDS):
         factory.add(queue_id=number % 2, properties={"KEYS": f"k{number}"})
@@ -134,13 +134,13 @@ def test_damage_of_a_store_that_was_stopped_cleanly_is_no_cut(tmp_path, confirme
         offsets, gaps, _, reason = reading(root)
         assert (offsets, gaps) == (starts[:bad] + starts[bad + 1 :], 1), (bad, reason)
         planned = plan_recovery(str(root), SMALL).log
-        if starts[bad] >= planned.start_offset:  # what lies before is not looked at
+        if starts[bad] >= planned.start_offset:  # earlier bytes are not read
             assert (planned.log_end, planned.loss) == (starts[bad], Loss.MESSAGES), bad
             assert planned.reason == DAMAGED
 
 
 def test_a_queue_that_lost_its_end_says_nothing_of_the_log(tmp_path):
-    """Two faults: records without units are no cut where the queue lacks older ones, too."""
+    """Two faults: missing units are no sign of a cut if the queue also lacks older ones."""
     factory = StoreFactory(tmp_path, segment_bytes=1 << 14)
     for _ in range(40):
         factory.add()
@@ -165,13 +165,13 @@ def test_a_queue_that_is_lost_says_nothing_of_the_log(tmp_path):
 
 
 def test_a_queue_offset_that_is_taken_tells_a_cut(tmp_path):
-    """The log has grown since the cut, by records of the same time, and nobody knows the end."""
+    """Records of the same time follow the cut, and the checkpoint with the end is missing."""
     factory = StoreFactory(tmp_path, segment_bytes=1 << 14, step_ms=0)
     for _ in range(5):
         factory.add()
     factory.add_bytes(b"\xff" * 60)
     end = factory.end_offset - 60
-    for number in range(2, 9):  # the units of all but the first are there
+    for number in range(2, 9):  # the units of all except the first are there
         factory.add(dispatched=number > 4, queue_offset=number)
     root = factory.write()
     (root / "checkpoint").unlink()
@@ -180,7 +180,7 @@ def test_a_queue_offset_that_is_taken_tells_a_cut(tmp_path):
 
 
 def crashed(root: Path, *, units: int, flushed: int) -> tuple[StoreFactory, int]:
-    """Return a crashed store of 12 records of which the 6th tore, and where that one begins.
+    """Return a crashed store of 12 records of which the 6th tore, and that one's offset.
 
     ``units`` and ``flushed`` say how many records were dispatched and flushed.
     """
@@ -191,7 +191,7 @@ def crashed(root: Path, *, units: int, flushed: int) -> tuple[StoreFactory, int]
 
 
 def written(root: Path, *, units: int, **fields: object) -> tuple[StoreFactory, int]:
-    """Return a store of 12 records, so many of them dispatched, and where the 6th one begins."""
+    """Return a store of 12 records, so many of them dispatched, and the 6th one's offset."""
     factory = StoreFactory(root)
     for number in range(12):
         factory.add(
@@ -275,7 +275,7 @@ def test_one_wrong_time_makes_none_where_all_records_are_of_the_last_dispatch(tm
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_field_of_another_record_makes_a_cut_of_damage(tmp_path, abort, step_ms, data):
-    """Any bit of a header, but the first twelve bytes, which say that there is a record."""
+    """Any bit of a header, except the first twelve bytes, which say that there is a record."""
     root = tmp_path / "store"
     shutil.rmtree(root, ignore_errors=True)
     factory = StoreFactory(root, step_ms=step_ms)
@@ -292,7 +292,7 @@ def test_no_field_of_another_record_makes_a_cut_of_damage(tmp_path, abort, step_
 
 @pytest.mark.parametrize("byte", [0, 7, 8, 11])
 def test_a_damaged_unit_is_not_taken_for_none(tmp_path, byte):
-    """Of the last record, behind a damaged one of the same millisecond."""
+    """The unit of the last record, which follows a damaged record of the same millisecond."""
     factory = StoreFactory(tmp_path, step_ms=0)
     for number in range(12):
         factory.add(queue_id=number % 2)
@@ -308,9 +308,9 @@ def test_a_damaged_unit_is_not_taken_for_none(tmp_path, byte):
 
 @pytest.mark.parametrize(("bad", "set_back_ms"), [(6, 60_000), (3, 0)])
 def test_what_an_old_cut_left_makes_no_cut_of_damage(tmp_path, bad, set_back_ms):
-    """Damage where the clock was set back, or right after the record that recovery accepted last.
+    """Damage where the clock was set back, or right after the last record recovery accepted.
 
-    What the cut left follows the last record of the log, which the checkpoint calls dispatched.
+    Remains of the cut follow the last record of the log, which the checkpoint calls dispatched.
     """
     factory = StoreFactory(tmp_path)
     for number in range(16):
@@ -351,7 +351,7 @@ def test_a_clock_that_was_set_back_before_a_crash_makes_no_cut_of_what_was_flush
 
 
 def test_what_was_refused_once_is_refused_again(tmp_path):
-    """Queues made anew up to the damage would tell that what follows was never dispatched."""
+    """Queues rebuilt up to the damage would suggest that no later record was dispatched."""
     factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
     for number in range(RECORDS):
         factory.add(queue_id=number % 2)
@@ -373,9 +373,10 @@ _BODY_CRC_AT = 8
 @pytest.mark.parametrize("is_dispatched", [True, False])
 @pytest.mark.parametrize("abort", [None, b"1"])
 def test_a_last_record_that_fails_its_crc(tmp_path, abort, is_dispatched):
-    """Half written before a crash, or cut by RocketMQ 4.x; else damaged, and kept.
+    """Half written before a crash, or cut by RocketMQ 4.x, it is no message; else it is damaged.
 
-    After a crash it is damaged where the checkpoint says that the log was forced up to it.
+    After a crash it is damaged if the checkpoint says that the log was forced up to it. A damaged
+    record is kept.
     """
     factory = StoreFactory(tmp_path, segment_bytes=SEGMENT)
     for number in range(RECORDS):
@@ -410,7 +411,7 @@ def test_a_last_record_that_fails_its_crc(tmp_path, abort, is_dispatched):
 
 def test_a_unit_behind_a_hole_proves_that_its_record_was_dispatched(tmp_path):
     crashed(tmp_path, units=12, flushed=5)
-    for queue_id in (0, 1):  # of the first units nothing is left
+    for queue_id in (0, 1):  # nothing is left of the first units
         path = tmp_path / "consumequeue/TopicA" / str(queue_id) / f"{0:020d}"
         data = bytearray(path.read_bytes())
         data[CQ_UNIT.size * 1 + 8 : CQ_UNIT.size * 1 + 12] = b"\xff\xff\xff\xff"
@@ -420,7 +421,7 @@ def test_a_unit_behind_a_hole_proves_that_its_record_was_dispatched(tmp_path):
 
 @pytest.mark.parametrize("bad", [[10, 11], [6, 7, 10, 11]])
 def test_a_last_unit_of_a_damaged_record_hides_no_units_before_it(tmp_path, bad):
-    """Two places of a crashed store are damaged, and the last unit of each queue is of one."""
+    """Two places of a crashed store are damaged, one of which has the last unit of each queue."""
     factory, _ = crashed(tmp_path, units=12, flushed=5)
     for number in bad:
         factory.data[factory.records[number].commit_log_offset + 4] ^= 0xFF
@@ -430,7 +431,7 @@ def test_a_last_unit_of_a_damaged_record_hides_no_units_before_it(tmp_path, bad)
 
 
 def test_a_torn_unit_before_damage_is_mended_only_when_it_is_known_what_follows(tmp_path):
-    """Units after a torn one go with it: the next try would take what follows for a tail."""
+    """Units after a torn one go with it: the next try would take the records for a crash's tail."""
     factory, at = crashed(tmp_path, units=12, flushed=5)
     for queue_id in (0, 1):
         path = tmp_path / "consumequeue/TopicA" / str(queue_id) / f"{0:020d}"
@@ -447,7 +448,7 @@ def test_a_torn_unit_before_damage_is_mended_only_when_it_is_known_what_follows(
 @pytest.mark.parametrize("topic", ["TopicA", "T" * 130])
 @pytest.mark.parametrize("units", [0, 5])
 def test_an_append_that_a_kill_interrupted_is_no_damage(tmp_path, units, topic):
-    """Several messages at once are one write, whose first eight bytes come last."""
+    """Several messages in one call are one write, whose first eight bytes are written last."""
     factory, at = written(tmp_path, units=units, topic=topic)
     factory.data[at : at + 8] = bytes(8)
     crash(factory, 4)
@@ -465,7 +466,7 @@ def test_an_append_that_a_kill_interrupted_is_no_damage(tmp_path, units, topic):
     [(6, 5), (7, 5), (12, 5), (5, 6), (5, 7), (5, 12)],
 )
 def test_what_was_flushed_or_dispatched_was_appended(tmp_path, units, flushed):
-    """Also if only the record without its first bytes was."""
+    """Even if that is true only for the record without its first bytes."""
     factory, at = written(tmp_path, units=units)
     factory.data[at : at + 8] = bytes(8)
     crash(factory, flushed)
@@ -476,7 +477,7 @@ def test_what_was_flushed_or_dispatched_was_appended(tmp_path, units, flushed):
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_only_whole_records_were_appended_at_once(tmp_path, data):
-    """With any other bit of the first record wrong, that its CRC covers, it is damage."""
+    """If any other bit of the first record that its CRC covers is wrong, it is damage."""
     root = tmp_path / "store"
     shutil.rmtree(root, ignore_errors=True)
     factory, at = written(root, units=5)
@@ -508,7 +509,7 @@ def test_the_sink_cuts_no_message_of_a_crash(tmp_path):
 
 
 def test_a_torn_golden_store_keeps_what_was_dispatched(tmp_path):
-    """Of its 99 readable records after the torn one 19 are in queues: no crash's tail."""
+    """Of the 99 readable records after the torn one 19 are in queues: this is no crash's tail."""
     store = golden("torn-5x")
     root = store.copy_to(tmp_path)
     config = MessageStoreConfig.from_properties(store.config_properties)
@@ -522,7 +523,7 @@ def test_a_torn_golden_store_keeps_what_was_dispatched(tmp_path):
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """Return the content of all files but the lock."""
+    """Return the content of all files except the lock."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))

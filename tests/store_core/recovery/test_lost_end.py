@@ -1,4 +1,4 @@
-"""The end of a log that is gone, and that the rest of its store still names."""
+"""A missing end of a log to which the rest of its store still refers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def written(root: Path, count: int = 200) -> MessageStoreConfig:
 
 
 def segments(root: Path) -> list[Path]:
-    """Return the segments that hold data."""
+    """Return the segments that have data."""
     found = sorted((root / "commitlog").iterdir())
     return [path for path in found if path.read_bytes().strip(b"\0")]
 
@@ -92,7 +92,7 @@ def lost_end(root: Path, config: Config = SIZES) -> LostEnd | None:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Return the files but ``lock``, by name."""
+    """Return the files except ``lock``, by name."""
     found = (path for path in root.rglob("*") if path.is_file() and path.name != "lock")
     return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
@@ -163,7 +163,7 @@ def test_a_salvage_counts_what_is_lost_at_the_end(tmp_path):
 
 @pytest.mark.parametrize("lose", LOSSES)
 def test_queues_and_index_beyond_the_log_are_what_a_power_cut_leaves(tmp_path, lose):
-    """The checkpoint says of nothing after the end that it was forced."""
+    """The checkpoint does not say that anything after the end was forced."""
     config = written(tmp_path)
     lose(tmp_path)
     (tmp_path / "abort").write_bytes(b"1")
@@ -209,7 +209,7 @@ def test_a_checkpoint_alone_is_wrong_where_the_queues_end_with_the_log(tmp_path)
 
 @pytest.mark.parametrize("dispatched", [0, 3, 5])
 def test_a_refused_store_is_refused_again(tmp_path, dispatched):
-    """A power cut took queues and forced records; what is left is not all in queues."""
+    """A power cut took queues and forced records; some of the records left are in no queue."""
     factory = StoreFactory(tmp_path / "store", segment_bytes=1 << 16)
     for number in range(6):
         factory.add(queue_id=number % 2, dispatched=number < dispatched)
@@ -230,7 +230,7 @@ def test_a_refused_store_is_refused_again(tmp_path, dispatched):
 
 @pytest.mark.parametrize("newest", [2, 9, 15])
 def test_a_clock_that_was_set_back_is_no_loss(tmp_path, newest):
-    """The checkpoint's record lies before the last ones, which no queue has yet."""
+    """The checkpoint's record is before the last ones, which no queue has yet."""
     factory = StoreFactory(tmp_path / "store", segment_bytes=1024)
     for number in range(24):
         time = NOW_MS + (600_000 if number == newest else number)
@@ -281,7 +281,7 @@ def test_a_given_end_is_no_loss(tmp_path):
 
 
 def test_what_a_broker_has_added_since_is_no_loss(tmp_path):
-    """It opened the store and stopped it again while the store was read."""
+    """A broker opened the store and stopped it again while the store was read."""
     config = written(tmp_path, 50)
     with StoreSnapshot(tmp_path, config) as view:
         with MessageStore(config) as store:
@@ -298,7 +298,7 @@ def set_checkpoint(root: Path, **values: int) -> None:
     path.write_bytes(data)
 
 
-# What real brokers wrote -----------------------------------------------------------------------
+# Stores of real brokers -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", GOLDEN_NAMES)
@@ -336,7 +336,7 @@ def test_a_golden_store_without_its_last_record_has_lost_its_end(tmp_path, name)
 
 
 def zero_from_last_record(root: Path, config: Config) -> int:
-    """Erase the last record; return where it began."""
+    """Erase the last record; return its offset."""
     with StoreSnapshot(root, config) as view:
         log, end, size = view.log, view.end_offset, view.log.segments.file_size
         segment = log.segments.find(end - 1)

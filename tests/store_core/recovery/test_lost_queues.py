@@ -1,4 +1,4 @@
-"""Opening a store that was stopped cleanly says which queues lost units since."""
+"""Opening a store that was stopped cleanly reports queues that lost units since."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_queue_whose_records_are_in_the_last_segment(tmp_path, lost, caplog):
     shutil.rmtree(tmp_path / "consumequeue" / lost)
     assert load(config).queues_lost == ((lost, 0),)
     assert f"queue 0 of topic {lost} lacks units of messages" in caplog.text
-    assert load(config).queues_lost == ((lost, 0),)  # until it is made anew
+    assert load(config).queues_lost == ((lost, 0),)  # until it is rebuilt
 
 
 def test_a_queue_that_only_a_group_knows(tmp_path):

@@ -1,4 +1,4 @@
-"""Units that stand at other queue offsets than their records say are no proof that a log ends."""
+"""Units at other queue offsets than in their records are no proof that a log ends."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def accept_moved(root: Path) -> int:
 
 
 def refuses(root: Path, *, kept: list[int]) -> None:
-    """Every door says that the log is damaged, and shows or keeps all records that can be read."""
+    """Every reader reports that the log is damaged, and shows or keeps all readable records."""
     rows, gaps, error = read_everything(root)
     assert ([row["commit_log_offset"] for row in rows], error) == (kept, None)
     assert gaps
@@ -88,10 +88,10 @@ def test_damage_before_the_last_record_keeps_it(tmp_path):
 
 
 def test_messages_put_after_a_rebuild_are_kept_when_damage_comes_again(tmp_path):
-    """They say queue offsets that records before them have."""
+    """Their queue offsets repeat those of earlier records."""
     records = put(tmp_path, 40, 2)
     size = CONFIG.mapped_file_size_commit_log
-    records += put(tmp_path, size // records[0][1], 2)  # the damage lies in the segment before
+    records += put(tmp_path, size // records[0][1], 2)  # the damage is in the segment before
     damage(tmp_path, records[10][0], 300)
     accept_moved(tmp_path)
     records += put(tmp_path, 40, 2)
@@ -115,7 +115,7 @@ def test_a_last_record_that_fails_its_crc_is_kept_where_its_unit_was_moved(tmp_p
 
 @pytest.mark.parametrize("bad", [12, 15, 19])
 def test_a_topic_that_was_made_once_more_has_records_of_the_same_queue_offset(tmp_path, bad):
-    """A rebuild puts them behind those of the topic that was deleted, or skips them."""
+    """A rebuild puts them after those of the deleted topic, or skips them."""
     records = put(tmp_path, 10, 1)
     with MessageStore(replace(CONFIG, store_path_root_dir=str(tmp_path))) as store:
         assert store.delete_topic("T")
@@ -127,7 +127,7 @@ def test_a_topic_that_was_made_once_more_has_records_of_the_same_queue_offset(tm
 
 @pytest.mark.parametrize("queues", [1, 4])
 def test_what_lies_between_two_damaged_records_after_a_confirmed_one_is_kept(tmp_path, queues):
-    """The checkpoint knows the time of the last one, which is not there to be compared."""
+    """The checkpoint has the time of the last record, which is missing for a comparison."""
     records = put(tmp_path, 20, queues) + put(tmp_path, 3, queues)
     time.sleep(0.002)  # the clock goes on
     with MessageStore(replace(CONFIG, store_path_root_dir=str(tmp_path))) as store:
@@ -167,9 +167,9 @@ def test_batch_queues_tell_that_records_after_a_confirmed_one_were_dispatched(tm
 
 
 def cut_store(root: Path, *, moved: int, units_left: int, stale_offset: int) -> tuple[Path, int]:
-    """Return a store of 8 records that RocketMQ cut there, and left 4 records; and where.
+    """Return a store of 8 records, after which RocketMQ cut and left 4 records; and the offset.
 
-    ``moved`` records before them were lost, and the queues made anew; then they are 8 less those.
+    ``moved`` of the 8 records were lost, and the queues rebuilt.
     """
     factory = StoreFactory(root, segment_bytes=1 << 14)
     for number in [*range(2), *range(2 + moved, 8)]:
@@ -207,7 +207,7 @@ def test_where_it_cannot_be_told_it_is_damage(tmp_path, stale_offset):
 
 
 def test_a_record_whose_queue_id_is_another_is_no_proof_that_the_log_ends_before_it(tmp_path):
-    """Its queue seems to lack it; but it has its unit, in the queue that it was dispatched to."""
+    """Its queue seems to lack it; but it has a unit, in the queue to which it was dispatched."""
     places = put(tmp_path, 12, 1) + put(tmp_path, 7, 2)
     begin, (last, _) = places[12][0], places[-1]
     with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Topics whose bytes are not UTF-8 in the log: RocketMQ names their queues as Java reads them."""
+"""Topics whose bytes in the log are not UTF-8: RocketMQ names their queues as Java reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where recovery and readers begin after a crash: no queue lacks a unit of a record before that."""
+"""Where recovery and readers begin after a crash: queues have units of all earlier records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loaded(root):
 
 
 def crash(factory, flushed_ms):
-    """Write a store whose checkpoint calls flushed what is of a time; return its directory."""
+    """Write a store whose checkpoint calls records of a time flushed; return its directory."""
     root = factory.write(abort=b"1")
     numbers = (flushed_ms, flushed_ms, 0, 0, 0, 0)
     (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*numbers).ljust(4096, b"\0"))
@@ -47,7 +47,7 @@ def units(view):
 
 
 def set_back_before_a_segment(root):
-    """A store whose last segment is all of one topic, and older than what was flushed."""
+    """A store whose last segment is all of one topic, and older than the flushed time."""
     factory = StoreFactory(root, segment_bytes=1024, step_ms=10)
     for number in range(9):
         factory.add("AB"[number % 2])
@@ -60,7 +60,7 @@ def set_back_before_a_segment(root):
 
 
 def random_crash(root, seed):
-    """A store that lost the end of any queue, after the checkpoint; its clock was set back."""
+    """A store in which any queue lost its end after the checkpoint; its clock was set back."""
     chance = random.Random(seed)
     factory = StoreFactory(
         root,

@@ -1,4 +1,4 @@
-"""Opening the files of a store: the lock, the order of things, and what is undone on failure."""
+"""Opening the files of a store: the lock, the order of steps, and the clean-up after failures."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_damage_before_readable_records_is_not_cut_unasked(root):
     with sorted((root / "commitlog").iterdir())[-2].open("r+b") as file:
         file.seek(200)
         file.write(b"\xff" * 20)
-    (root / "abort").touch()  # else only the last record is looked at
+    (root / "abort").touch()  # otherwise only the last record is read
     before = digests(root / "commitlog")
     with pytest.raises(LogDamageError) as caught:
         open_store_files(config_of(root), OpenOptions(clock))

@@ -1,4 +1,4 @@
-"""A store with a clock of its own, a delivery that is driven by hand, and what was delivered."""
+"""A store with a clock of its own, a delivery driven by hand, and the delivered messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def config_of(root, **settings):
 
 @contextmanager
 def delayed_store(root, clock=None, **settings):
-    """Open a store; yield it and a service that nobody has started."""
+    """Open a store; yield it and a service that is not started."""
     store = MessageStore(config_of(root, **settings), clock=clock or Clock())
     with store:
         yield store, ScheduleMessageService(store)
@@ -47,7 +47,7 @@ def put_delayed(store, level, body, topic="T", queue_id=0, **properties):
 
 
 def deliver(store, service, now=None):
-    """Deliver all that is due."""
+    """Deliver all messages that are due."""
     assert store.wait_for_dispatch()
     while service.run_once(now):
         pass
@@ -69,5 +69,5 @@ def bodies(store, topic="T", queue_id=0):
 
 
 def without_place(record):
-    """Return a record's bytes but for what the append gives it."""
+    """Return a record's bytes except those that the append sets."""
     return encode_record(replace(record, queue_offset=0, commit_log_offset=0, store_timestamp=0))

@@ -1,4 +1,4 @@
-"""Whatever the clock does and whenever it is restarted, delivery does what RocketMQ's rules say."""
+"""Whatever the clock does and whenever it is restarted, delivery follows RocketMQ's rules."""
 
 from __future__ import annotations
 

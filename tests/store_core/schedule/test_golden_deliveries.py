@@ -1,4 +1,4 @@
-"""What real brokers delivered, delivered again: due at the same time, with the same bytes."""
+"""Deliveries of real brokers, delivered again: due at the same time, with the same bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAIN = [name for name in CLUSTER_NAMES if name in {"cluster-4x", "cluster-5x", "
 
 @functools.cache
 def delayed(name):
-    """Return the lines of delayed.jsonl in order of their log, and all records by offset."""
+    """Return the lines of delayed.jsonl in the order of their log, and all records by offset."""
     lines = sorted(golden(name).dump("delayed"), key=lambda line: line["commit_log_offset"])
     records = {m["commit_log_offset"]: m for m in golden(name).dump("messages") if "topic" in m}
     return SimpleNamespace(lines=lines, records=records)
@@ -74,7 +74,7 @@ def test_each_message_is_delivered_as_the_broker_delivered_it(name, tmp_path):
         for key, records in expected.items():
             ours = {without_place(record) for record in queue_of(store, *key)}
             assert ours == {bytes_of(name, record) for record in records}
-        # As of the broker, what is pending is what lies at and after the offsets.
+        # As in the broker, messages at and after the offsets are pending.
         pending = {line["commit_log_offset"] for line in found.lines if line["pending"]}
         assert pending == {
             line["commit_log_offset"]

@@ -1,4 +1,4 @@
-"""A process that delivers is killed, again and again: nothing is lost, little comes twice."""
+"""A process that delivers is killed, again and again: nothing is lost, few messages repeat."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
             after = look(store)
         assert acknowledged <= after.waited.keys()
         number = max([number - 1, *after.waited]) + 1
-        # A run that stops cleanly now and then saves, and repeats nothing of its own.
+        # A run that stops cleanly now and then saves, and repeats none of its own.
         judge_repeats(before, after, 1)
         before = after
     after = deliver_all(config, fast_clock_ms() + 10**7)
@@ -115,7 +115,7 @@ def place_of(number: int) -> tuple[str, int]:
 
 
 def delayed_message(number: int) -> Message:
-    """Return a message that waits; its body says its number."""
+    """Return a message that waits; its body has its number."""
     topic, queue_id = place_of(number)
     body = b"%d:" % number + bytes([number % 251]) * (number * 37 % 200)
     properties = {"DELAY": str(level_of(number)), "KEYS": f"k{number}"}
@@ -152,26 +152,26 @@ def work(
     os._exit(0)
 
 
-# What must hold of the delayed messages of a store whose process, or power, has gone.
+# Conditions on the delayed messages of a store whose process, or power, has gone.
 
 
 @dataclass
 class Deliveries:
-    """What lies in a store: who waited at which queue offset, how often each was delivered."""
+    """Content of a store: the queue offset of each waiting message, and deliveries of each."""
 
     waited: dict[int, int] = field(default_factory=dict)
     delivered: Counter[int] = field(default_factory=Counter)
     saved: dict[int, int] = field(default_factory=dict)
 
     def may_come_again(self, number: int) -> bool:
-        """Return whether the next process delivers it: it lies at or after the saved offset."""
+        """Return whether the next process delivers it: it is at or after the saved offset."""
         return number not in self.waited or self.waited[number] >= self.saved.get(
             level_of(number), 0
         )
 
 
 def look(store: MessageStore) -> Deliveries:
-    """Return what lies in an open store, whose times and order are checked."""
+    """Return the content of an open store, after checking its times and order."""
     found = Deliveries()
     root = store.config.store_path_root_dir
     found.saved = load_delay_offsets(StoreDirectory(root)) or {}
@@ -199,14 +199,14 @@ def look(store: MessageStore) -> Deliveries:
                     firsts[level_of(number)].append(number)
                 found.delivered[number] += 1
             assert all(numbers == sorted(numbers) for numbers in firsts.values())
-    # What the file says is delivered is.
+    # Messages that the file calls delivered must be there.
     lost = [n for n in found.waited if not found.may_come_again(n) and not found.delivered[n]]
     assert not lost, f"noted as delivered, and not there: {lost}"
     return found
 
 
 def judge_repeats(before: Deliveries, after: Deliveries, runs: int) -> int:
-    """Let only that be repeated which a broker would repeat; return how much was."""
+    """Check that only messages are repeated that a broker would repeat; return how many."""
     repeated = 0
     for number, times in after.delivered.items():
         had = before.delivered[number]
@@ -217,7 +217,7 @@ def judge_repeats(before: Deliveries, after: Deliveries, runs: int) -> int:
 
 
 def deliver_all(config: MessageStoreConfig, now: int) -> Deliveries:
-    """Deliver all that waits, at a time when all is due, in a run of its own."""
+    """Deliver all waiting messages, at a time when all are due, in a run of its own."""
     with without_threads(), MessageStore(config, clock=lambda: now) as store:
         service = ScheduleMessageService(store)
         dispatch_all(store)

@@ -1,4 +1,4 @@
-"""Delivery by a service whose store is closed and opened, and by two of them."""
+"""Delivery by a service whose store is closed and opened, and by two services."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def opened(tmp_path, clock):
 
 
 def test_a_store_that_is_opened_again_under_its_service(opened, clock):
-    """Nobody has delivered between: what was delivered and not saved does not come again."""
+    """No other service delivered in between: messages delivered but not saved do not come again."""
     store, service = opened
     put_delayed(store, 1, b"a")
     clock.now += 2000

@@ -33,7 +33,7 @@ def test_what_the_file_says_is_delivered_is_delivered(tmp_path, seed):
 
 
 def cut_power(directory: Path, seed: int, moments: int) -> int:
-    """Judge what is left when the power goes at some moments; return how many states."""
+    """Check the states left by a power loss at some moments; return the number of states."""
     generator = random.Random(seed)
     settings = {**SETTINGS[seed % len(SETTINGS)], "flush_delay_offset_interval": 1 << 30}
     root = directory / "store"
@@ -52,7 +52,7 @@ def cut_power(directory: Path, seed: int, moments: int) -> int:
 
 
 def _record(root, generator, settings):
-    """Put, deliver, flush and save in some order; return the disk and who was on it when."""
+    """Put, deliver, flush and save in some order; return the disk and when each was on it."""
     disk, clock = SimulatedDisk(root), Clock(_START_MS)
     acknowledged, number = [], 0
     with disk.recording(), without_threads():

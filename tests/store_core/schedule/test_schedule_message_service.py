@@ -103,7 +103,7 @@ def test_a_clock_that_was_set_back_delays_no_longer_than_the_level(opened, clock
     store, service = opened
     put_delayed(store, 2, b"x")
     deliver(store, service, START_MS - back)
-    # RocketMQ's guard: further ahead than the delay itself is at once.
+    # RocketMQ's guard: a time further ahead than the delay itself is due immediately.
     assert bodies(store) == [b"x"]
 
 
@@ -398,7 +398,7 @@ def test_it_goes_on_where_the_file_says_after_a_shutdown(opened, clock):
     service.start()
     deliver(store, service, clock.now + 1_000)
     service.shutdown()
-    # A broker delivers the last one again, as after its kill, and notes less.
+    # A broker delivers the last one again, as after its kill, and records less.
     text = offset_file(store).read_text()
     offset_file(store).write_text(text.replace("{1:3", "{1:2"))
     deliver(store, service, clock.now + 1_000)
@@ -434,7 +434,7 @@ WAITING = st.lists(
 
 
 def time_up(record):
-    """Return what RocketMQ makes of one record that is due; None: nothing."""
+    """Return topic and queue to which RocketMQ delivers a due record; None if to none."""
     properties = string_to_properties(record.properties_raw)
     topic, queue_id = properties.get("REAL_TOPIC"), java_integer(properties.get("REAL_QID", ""), 32)
     if topic in (None, "RMQ_SYS_TRANS_HALF_TOPIC") or queue_id is None:

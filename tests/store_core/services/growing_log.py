@@ -1,4 +1,4 @@
-"""A small commit log that tests append to, and the clock that goes with it."""
+"""A small commit log to which tests append, with its clock."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SIZE = 1024
 
 @pytest.fixture
 def service(log):
-    """Return a service that is taken for running; tests call run_once."""
+    """Return a service that counts as running; tests call run_once."""
     made = AllocateMappedFileService(SIZE, MessageStoreConfig())
     made._thread = threading.Thread()
     log.queue.allocate = made.allocate
@@ -218,7 +218,7 @@ def test_a_file_gives_its_buffer_back_when_it_is_written_or_closed(tmp_path):
     assert Path(full.path).read_bytes() == b"0123456789abcdef"
     full.close()
     short = file(16)
-    short.append(b"xyz")  # the rest of the buffer is that of the file before
+    short.append(b"xyz")  # the rest of the buffer belongs to the file before
     short.append_last(b"-")
     short.commit()
     assert Path(short.path).read_bytes() == b"xyz-" + bytes(12)

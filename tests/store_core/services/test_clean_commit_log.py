@@ -133,7 +133,7 @@ def test_a_disk_that_fills_up_and_gets_free_again(log, which, caplog):
     for ratio in (0.85, 0.86, 0.90, 0.91, 0.92, 0.88, 0.85, 0.86):
         setattr(store, which, ratio)
         seen.append((store.run(), store.flags.flags))
-    # 0.85 is above diskMaxUsedSpaceRatio: what is old enough goes. Above that any but the last.
+    # 0.85 is above diskMaxUsedSpaceRatio: old enough segments go. Above that any but the last.
     full = [0, 0, 0, flag, flag, flag, 0, 0]
     assert seen == list(zip([2, 2, 1, 0, 0, 0, 0, 0], full))
     assert caplog.text.count("puts are refused") == 1
@@ -182,7 +182,7 @@ def test_the_level_of_any_hour_has_bounds(log, ratio, level):
 
 
 def test_above_its_highest_level_segments_go_at_any_hour(log):
-    """So they do by the forced level, but not where that is turned off."""
+    """So they do at the forced level, but not if that is turned off."""
     store = Store(log, disk_max_used_space_ratio=100, clean_file_forcibly_enable=False)
     store.queue_ratio, store.log_ratio = 0.1, 0.95
     store.service._forced = store.service._warning = 1.0
@@ -222,7 +222,7 @@ def test_full_directories_of_several(tmp_path):
     [("log", "storePathCommitLog"), ("queues", "the directory of the queues")],
 )
 def test_a_directory_that_is_gone_is_no_full_disk(store, caplog, which, name):
-    """No expired segment goes for it, at no hour of its own; puts go on when it is back."""
+    """No expired segment is deleted for it, at no hour; puts go on when the directory is back."""
     path = Path(store.queue.directories[0]) if which == "log" else store.queues
     kept = path.rename(path.with_name("kept"))
     assert [store.run(), store.run()] == [0, 0]
@@ -232,7 +232,7 @@ def test_a_directory_that_is_gone_is_no_full_disk(store, caplog, which, name):
     kept.rename(path)
     assert store.run() == 0
     assert (store.flags.gone, store.flags.is_writeable) == ("", True)
-    store.log_ratio = 0.95  # a full disk is called so, as ever
+    store.log_ratio = 0.95  # a full disk is reported as such, as ever
     store.service.run_once()
     assert RunningFlag.DISK_FULL in store.flags.flags
 
@@ -302,7 +302,7 @@ def test_a_full_disk_shows_while_a_segment_cannot_be_deleted(store, monkeypatch)
     store.hour = 4
     with pytest.raises(StoreWriteError):
         store.service.run_once()
-    store.clock.now += 200_000  # another look at it is due
+    store.clock.now += 200_000  # the next check is due
     store.log_ratio = 0.95
     with pytest.raises(StoreWriteError):
         store.service.run_once()

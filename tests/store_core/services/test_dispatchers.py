@@ -8,7 +8,7 @@ from store_core.state.running_flags import RunningFlag, RunningFlags
 
 
 class Index:
-    """Answers as an index dispatcher that lacks three stretches of the log."""
+    """Answers as an index dispatcher that lacks three parts of the log."""
 
     def __init__(self):
         self.calls, self.error = [], None

@@ -15,7 +15,7 @@ from store_core.services.environment import disk_ratio, is_gone
         (1000, 1000, 950, 0.0),
         (1000, 500, 500, 0.5),
         (1000, 499, 499, 0.51),  # percents are rounded up
-        (1000, 500, 300, 0.63),  # what is kept for root does not count
+        (1000, 500, 300, 0.63),  # space reserved for root does not count
         (1000, 50, 0, 1.0),
         (0, 0, 0, -1),
     ],

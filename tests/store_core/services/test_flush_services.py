@@ -219,7 +219,7 @@ def test_buffers_are_written_by_pages_or_time_and_the_flush_is_woken(log):
     assert service.run_once()
     assert (log.queue.max_offset, woken.count) == (end, 2)
     assert pool.available == 2
-    log.add(900, 900)  # full segments are written whatever the time is
+    log.add(900, 900)  # full segments are written at any time
     assert service.run_once()
     assert pool.available == 2
     end = log.add(1)

@@ -116,7 +116,7 @@ def test_what_was_dispatched_is_published_some_rounds_at_once(log, seen, monkeyp
         lambda: log.queue.max_offset,
         publish=lambda: found.append(len(seen.offsets)),
     )
-    for sizes in ([10] * 7, [300] * 9, [10], [900, 10]):  # over the ends of segments, too
+    for sizes in ([10] * 7, [300] * 9, [10], [900, 10]):  # across the ends of segments, too
         log.add(*sizes)
         before = len(seen.offsets)
         while reput.run_once():
@@ -325,7 +325,7 @@ def test_rests_after_few_records_only(log, reput, monkeypatch):
 
 @pytest.fixture
 def slave(tmp_path, seen):
-    """Return an empty log that takes bytes of another one, and what dispatches it."""
+    """Return an empty log that takes bytes of another one, and its dispatch service."""
     copy = GrowingLog(tmp_path / "copy")
     return copy, ReputMessageService(
         copy.queue, [seen], lambda: copy.queue.max_offset, is_slave=True
@@ -333,7 +333,7 @@ def slave(tmp_path, seen):
 
 
 def replicate(log, copy, stop, *, most=1 << 20):
-    """Append bytes of a log to its copy, up to an offset; each piece lies in one segment."""
+    """Append bytes of a log to its copy, up to an offset; each piece is within one segment."""
     at = copy.queue.max_wrote_offset if copy.queue.mapped_files else log.queue.min_offset
     while at < stop:
         file = log.queue.find(at)

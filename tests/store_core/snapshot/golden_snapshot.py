@@ -22,7 +22,7 @@ DUMPED_STORES = [(name, name in RECOVERED_NAMES) for name in GOLDEN_NAMES]
 
 @functools.cache
 def open_golden(name: str, recovered: bool | None = None) -> StoreSnapshot:
-    """Open a golden store with its sizes; default: the one that its dumps describe."""
+    """Open a golden store with its sizes; by default the one that its dumps describe."""
     store = golden(name, name in RECOVERED_NAMES if recovered is None else recovered)
     config = MessageStoreConfig.from_properties(store.config_properties)
     return StoreSnapshot(store.root, config)
@@ -49,7 +49,7 @@ def _columns(snapshot: StoreSnapshot):
 
 
 def keys_by_topic(name: str) -> dict[str, dict[str, list[int]]]:
-    """Return {topic: {key: [commit_log_offset of each message that has it]}}, as a scan has it."""
+    """Return {topic: {key: [commit_log_offset of each message that has it]}}, from a scan."""
     topics = defaultdict(lambda: defaultdict(list))
     for line in golden(name).dump("messages"):
         if line.get("blank") or line["sys_flag"] & 0xC in {0x4, 0xC}:

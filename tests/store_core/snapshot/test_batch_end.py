@@ -1,4 +1,4 @@
-"""How far a follower may read: only dispatched, or only flushed records, to the last of them."""
+"""The end up to which a follower may read: only dispatched, or only flushed records."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_any_order_of_puts_and_dispatches(steps, segment_bytes, tmp_path_factory
                     at_record = found == snapshot.end_offset or snapshot.log.is_record(
                         found, snapshot.end_offset
                     )
-                    # Or where a segment ends, whose rest is blank.
+                    # Or at the end of a segment whose rest is blank.
                     assert at_record or snapshot.log.next_record(found, snapshot.end_offset) < 0
                 assert floor <= found <= max(dispatched, floor)
                 assert growing.store.max_phy_offset > dispatched or found == dispatched

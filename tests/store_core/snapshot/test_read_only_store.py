@@ -1,4 +1,4 @@
-"""A store of somebody else, read as it lies and followed."""
+"""A store that another process owns, read in place and followed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.rmqsource.stream.growing_store import GrowingStore
 
 
 def files_of(root):
-    """Return all that a change of a store would change."""
+    """Return everything that a change of a store would change."""
     found = {}
     for path in sorted(Path(root).rglob("*")):
         entry = path.stat()
@@ -45,7 +45,7 @@ def growing(tmp_path):
 
 
 class Followed:
-    """A store that is followed, and the records that it told of."""
+    """A store that is followed, and the offsets of the records it passed on."""
 
     def __init__(self, root):
         self.told = []

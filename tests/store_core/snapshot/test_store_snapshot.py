@@ -64,7 +64,7 @@ def _check_untouched(store):
     config = MessageStoreConfig.from_properties(store.config_properties)
     with StoreSnapshot(store.root, config) as snapshot:
         _use_everything(snapshot)
-        _use_everything(snapshot)  # from what it remembers
+        _use_everything(snapshot)  # from memory
     assert tree_state(store.root) == before
 
 

@@ -92,7 +92,7 @@ def test_changed_bytes_cost_their_record_only(sweep):
         for at in chance.sample(range(SEGMENT), 12):
             sweep.change_segment(path, at, bytes([sweep.files[path][at] ^ 0xFF]))
     assert sweep.errors["none"] == 12 * len(sweep.segments())
-    # What has no check in the format: lengths, magic code and own offset are never among them.
+    # Fields that the format does not check; lengths, magic code and own offset are never so.
     checked = {"total_size", "magic_code", "commit_log_offset", "body_length", "topic_length"}
     assert not checked & sweep.undetected.keys()
 
@@ -176,7 +176,7 @@ def test_a_store_that_cannot_be_opened_leaves_no_file_open(tmp_path):
 
 
 def _open_files(root):
-    """Yield the files below a root that are open; other tests' may be closed at any time."""
+    """Yield the open files below a root; files of other tests may be closed at any time."""
     for descriptor in _DESCRIPTORS.iterdir():
         with suppress(FileNotFoundError):
             path = descriptor.readlink()

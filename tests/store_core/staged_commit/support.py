@@ -1,4 +1,4 @@
-"""Staged jobs, and a store opened for a commit out of the parts that a running store has."""
+"""Staged jobs, and a store opened for a commit from the parts of a running store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOW_MS = 1_700_000_500_000
 
 
 class KilledError(BaseException):
-    """Stands for the death of the process."""
+    """Simulates the death of the process."""
 
 
 def opened(root: Path) -> StoreFiles:
@@ -44,7 +44,7 @@ def opened(root: Path) -> StoreFiles:
 
 
 def job_name(name: str) -> str:
-    """Return what a job may be called, of what a test calls it."""
+    """Return a valid job name for a test's name of it."""
     return hashlib.md5(name.encode()).hexdigest()
 
 
@@ -96,7 +96,7 @@ def staged_job(root: Path, name: str, parts, **once) -> tuple[StagedJob, Path]:
 
 
 def commit(root: Path, job: StagedJob, directory: Path, hook=None, *, clean=False):
-    """Open the store, commit, close; a hook that raises leaves it as a dead process would."""
+    """Open the store, commit, close; a hook that raises leaves it as a killed process would."""
     store = opened(root)
     steps = CrashPoints(hook) if hook else CrashPoints()
     done = clean
@@ -126,13 +126,13 @@ def messages(root: Path) -> list[tuple[str, int, int, bytes]]:
 
 
 def end_offset(root: Path) -> int:
-    """Return where the log ends to a reader."""
+    """Return the end of the log for a reader."""
     with StoreSnapshot(root, CONFIG) as snapshot:
         return snapshot.max_phy_offset
 
 
 def problems(root: Path) -> list[str]:
-    """Return what is wrong with a store that was closed."""
+    """Return the findings about a store that was closed."""
     with StoreSnapshot(root, CONFIG) as snapshot:
         report = check_store(snapshot)
     return [str(finding) for finding in report.findings]

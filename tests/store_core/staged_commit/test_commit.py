@@ -32,7 +32,7 @@ from tests.store_core.staged_commit.support import (
 
 @pytest.fixture(autouse=True)
 def _without_waiting_for_disks(monkeypatch):
-    """A process that dies loses nothing that it wrote: only power failures ask for this."""
+    """A process that dies loses nothing that it wrote: only power failures require this."""
     monkeypatch.setattr(os, "fdatasync", lambda _: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
@@ -42,7 +42,7 @@ def bodies(part, count=30):
 
 
 def in_order(parts, queues=2, before=None):
-    """Return what a store of these parts has, from the next queue offsets on."""
+    """Return the content of a store of these parts, from the next queue offsets on."""
     counters, found = dict(before or {}), []
     for part in parts:
         for i, body in enumerate(part):
@@ -116,7 +116,7 @@ def steps_of_a_commit(root):
 
 @pytest.mark.parametrize("small_first", [False, True])
 def test_killed_at_every_step_the_job_is_whole_or_absent(tmp_path, small_first):
-    # With 27 messages the job's first record does not fit the segment: it begins with a blank.
+    # With 27 messages the job's first record does not fit the segment: a blank comes first.
     prepared = tmp_path / "prepared"
     commit(prepared, *staged_job(prepared, "before", [bodies(9, 27 if small_first else 10)]))
 
@@ -153,7 +153,7 @@ def messages_before_and_after(tmp_path, prepare):
 
 
 def killed_before_the_eight_bytes(root, count):
-    """Return the open journal of a job that got up to its commit point."""
+    """Return the open journal of a job that reached its commit point."""
     commit(root, *staged_job(root, "before", [bodies(9, count)]))
     job, directory = staged_job(root, "j", [bodies(5, 60)], application="app", version=7)
     with pytest.raises(KilledError):
@@ -290,7 +290,7 @@ def test_the_next_commit_validates_the_last_record_only(tmp_path):
 
 
 def opened_and_closed(root):
-    """Open a store for a commit that does not come; return what recovery did."""
+    """Open a store for a commit that does not come; return the result of recovery."""
     store = opened(root)
     close_committed(store, clean=True)
     return store.recovery
@@ -305,7 +305,7 @@ def test_a_dry_run_of_recovery_takes_nothing_of_an_uncommitted_job_for_a_loss(tm
 
 
 def test_what_is_erased_is_forced_after_all_that_was_under_way(tmp_path, monkeypatch):
-    """Forcing a file tells a failure once: a thread that is still at it could be the one told."""
+    """Forcing a file reports a failure once, perhaps to a thread that still forces it."""
     order = []
     monkeypatch.setattr(EarlySync, "wait", lambda _: order.append("wait"))
 
@@ -346,7 +346,7 @@ def test_no_more_are_made_than_may_wait():
     made = []
     with Prefetch(counted(9, made), 2) as items:
         for item in items:
-            items._coming[-1].result()  # what is under way may end
+            items._coming[-1].result()  # the one in progress may end
             assert made == list(range(min(item + 3, 9))) + ["closed"] * (item > 6)
 
 

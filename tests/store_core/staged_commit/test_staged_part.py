@@ -112,7 +112,7 @@ def test_a_part_without_messages_has_no_files():
 
 @pytest.fixture
 def mounts(tmp_path, monkeypatch):
-    """Return a function that tells as what the file system of ``tmp_path`` is mounted."""
+    """Return a function that sets the kinds of file system mounted at ``tmp_path``."""
     path = tmp_path / "mountinfo"
     monkeypatch.setattr(staged_part_writer, "_MOUNTS", str(path))
     device = tmp_path.stat().st_dev

@@ -53,7 +53,7 @@ def tree(path):
 
 @pytest.fixture
 def foreign(tmp_path):
-    """Return a directory of somebody else that looks like staging as far as it can."""
+    """Return a directory of another owner that looks like staging as far as possible."""
     path = tmp_path / "foreign"
     for name in (JOB, "photos"):
         (path / name).mkdir(parents=True)
@@ -170,7 +170,7 @@ values = st.recursive(
 
 @st.composite
 def damaged_commits(draw):
-    """One or more places of a commit hold something else, or are gone."""
+    """One or more places of a commit have something else, or are gone."""
     found = commit_to_json(COMMIT)
     for _ in range(draw(st.integers(1, 3))):
         place = draw(st.sampled_from([found, found, *found.get("queues", [])][:3]))
@@ -249,7 +249,7 @@ def test_a_damaged_ledger_stops_a_job_before_it_is_in_the_log(tmp_path):
 
 
 class Disk:
-    """Takes the place of the call that forces a file; it lasts until it is let go."""
+    """Replaces the call that forces a file; it takes until a test releases it."""
 
     def __init__(self):
         self.forced = []
@@ -283,7 +283,7 @@ def test_the_writer_goes_on_while_much_is_forced(disk):
     with closing(EarlySync()) as early:
         early.wrote(7, MUCH)
         assert disk.begun.wait(30)
-        early.wrote(7, 3 * MUCH)  # returns though the first is under way: no second one beside it
+        early.wrote(7, 3 * MUCH)  # returns though the first is in progress: no second one beside it
         assert disk.forced == [7]
         disk.may_end.set()
         early.wait()
@@ -311,7 +311,7 @@ def test_a_failure_is_told_once_it_is_known(disk, tell):
         early.wrote(7, MUCH)
         with pytest.raises(OSError, match="Input/output"):
             _until_known(early, tell)
-        early.wait()  # told once, as the system tells it
+        early.wait()  # reported once, as by the system
     assert disk.forced == [7]
 
 
@@ -327,7 +327,7 @@ def test_closing_waits_and_says_nothing(disk):
     disk.failure = OSError(5, "")
     closing = threading.Thread(target=early.close)
     closing.start()
-    assert closing.is_alive()  # else its file could be closed under the thread
+    assert closing.is_alive()  # otherwise its file could be closed under the thread
     disk.may_end.set()
     closing.join(30)
     assert not closing.is_alive()
@@ -340,16 +340,16 @@ def test_real_bytes_are_forced(tmp_path):
         early.wrote(fd, MUCH)
         early.wait()
         os.close(fd)
-        early.wrote(fd, MUCH)  # whoever closes it too early is told
+        early.wrote(fd, MUCH)  # closing it too early is reported
         with pytest.raises(OSError, match="Bad file"):
             early.wait()
 
 
-# What the tasks work out for queues and index is what decoding the log would give.
+# Queues and index computed by the tasks equal those from decoding the log.
 
 
 def files_of(root):
-    """Return queues and index; index files are named by the time they were made at."""
+    """Return queues and index; index files are named by their creation times."""
     found = {}
     for name in ("consumequeue", "index", "checkpoint"):
         for path in sorted([root / name, *(root / name).rglob("*")]):

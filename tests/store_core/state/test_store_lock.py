@@ -59,7 +59,7 @@ def test_others_see_the_lock_until_it_is_released(tmp_path):
         path = tmp_path / "store" / "lock"
         assert lock.is_held
         assert path.read_bytes() == b"lock"
-        # reading the file above closed a descriptor of it; take a new lock to look at that alone
+        # reading the file above closed a descriptor of it; take a new lock to test that alone
     assert not lock.is_held
     with StoreLock(str(tmp_path / "store")):
         assert seen_by_others(path) == "locked"
@@ -160,7 +160,7 @@ def config(root, **more):
 
 
 def files_of(store):
-    """Return the content of each file, also of those that a link may lead to."""
+    """Return the content of each file, including those that a link may lead to."""
     return {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
 
 
@@ -186,7 +186,7 @@ def test_nothing_is_written_through_a_link_out_of_the_store(place, store, tmp_pa
 
 @pytest.mark.parametrize("target", ["store/moved", "moved", "nowhere"])
 def test_a_checkpoint_that_cannot_be_written_is_told_at_the_opening(target, store, tmp_path):
-    # Found at shutdown, after messages were put, it would leave the store as after a crash.
+    # Noticed at shutdown, after messages were put, it would leave the store as after a crash.
     (store / "checkpoint").rename(store / "moved")
     shutil.copy(store / "moved", tmp_path / "moved")
     (store / "checkpoint").symlink_to(tmp_path / target)
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_at_the_opening(target, stor
 
 @pytest.mark.parametrize("target", ["TopicB/0/00000000000000000000", "../../outside"])
 def test_a_queue_that_cannot_be_written_is_told_before_anything_is_changed(target, tmp_path):
-    # Found when recovery cuts or dispatches, it would leave the store as after a crash.
+    # Noticed when recovery cuts or dispatches, it would leave the store as after a crash.
     store = small_store(tmp_path / "store", 40).write()
     queue = store / "consumequeue/TopicA/0"
     last = max(queue.iterdir())
@@ -255,7 +255,7 @@ def store_units(queue):
 
 
 def snapshot_of(store, target, only=""):
-    """Link the files of a store into another directory, as `cp -al` does; or one, copy others."""
+    """Link a store's files into another directory, as `cp -al` does; or link one, copy others."""
 
     def put(source, to):
         is_linked = not only or source == str(store / only)
@@ -286,7 +286,7 @@ def test_one_file_of_two_names_is_named_and_left_alone(name, store, tmp_path):
     with MessageStore(config(store)):
         pass
     queue = store / f"consumequeue/TopicA/0/{ZERO}"
-    with queue.open("r+b") as file:  # a unit that recovery gives back
+    with queue.open("r+b") as file:  # a unit that recovery restores
         file.seek(20 * len(store_units(queue)) - 20)
         file.write(bytes(20))
     other = snapshot_of(store, tmp_path / "backup", name) / name
@@ -323,7 +323,7 @@ def test_no_file_outside_is_written(name, store, tmp_path):
     (tmp_path / "mine").write_bytes(b"mine" * 20)
     (store / name).symlink_to(tmp_path / "mine")
     is_refused = pytest.raises(StoreWriteError, match="is a link to")
-    # An abort that is there already is not written, and a link to it is what a clean stop removes.
+    # An existing abort is not written, and a clean stop removes only the link to it.
     with nullcontext() if name == "abort" else is_refused, MessageStore(config(store)):
         pass
     assert (tmp_path / "mine").read_bytes() == b"mine" * 20

@@ -52,7 +52,7 @@ def test_a_held_lock_tells_a_broker_at_work(store):
     before = tree_state(root)
     with lock_held(root):
         assert state(root) is StoreState.LIVE
-        assert store_state(RemoteDirectory(str(root))) is StoreState.CRASHED  # not to be known
+        assert store_state(RemoteDirectory(str(root))) is StoreState.CRASHED  # cannot be known
         assert tree_state(root) == before
     assert state(root) is StoreState.CRASHED
 

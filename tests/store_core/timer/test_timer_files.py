@@ -222,12 +222,12 @@ def test_the_data_version_counts_what_is_new(tmp_path):
     [(0, 0, 0), (8_999, 8_999, 0), (9_000, 4_000, 1), (11_999, 4_000, 1), (12_000, 9_000, 1)],
 )
 def test_where_a_far_message_waits(wanted, delay, rolls):
-    """Of nine steps: half of them is four, a third of them three."""
+    """Half of nine steps is four, a third of them three."""
     delays, is_roll = RollRule(9, 1_000).delays(np.array([wanted]))
     assert (delays.tolist(), is_roll.tolist()) == ([delay], [bool(rolls)])
 
 
-# Timer files with any bytes in them: what is delivered are messages that were put, or an error.
+# Timer files with arbitrary bytes: only messages that were put are delivered, or an error comes.
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def good(tmp_path_factory):
 
 
 def damaged(layout, at, fields):
-    """Return where in a file which bytes are to be put."""
+    """Return the position and the bytes to write to a file."""
     return st.builds(
         lambda field, number, value: (
             at + number * layout.size + layout.at(field),
@@ -308,7 +308,7 @@ def test_a_count_that_has_no_room_left(count, good, tmp_path):
 
 
 def _copy(source, target):
-    """Copy a file; of the wheel, which is nearly all holes, what is not zero."""
+    """Copy a file; of the wheel, which is nearly all holes, only bytes that are not zero."""
     if not source.endswith("timerwheel"):
         return shutil.copyfile(source, target)
     with open(source, "rb") as given, open(target, "wb") as made:  # noqa: PTH123 (shutil's names)

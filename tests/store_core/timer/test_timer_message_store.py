@@ -73,7 +73,7 @@ def test_a_message_comes_when_its_step_is_over_and_not_before(opened, name, valu
 
 
 def test_what_is_delivered_is_what_rocketmq_makes_of_it(opened, clock):
-    """``convert``: the property string has REAL_TOPIC still, and the timer's own properties."""
+    """``convert``: the property string still has REAL_TOPIC, and the timer's own properties."""
     store, service = opened
     given = {"KEYS": "a b", "TAGS": "t", "TIMER_DELAY_SEC": "3", "UNIQ_KEY": "u", "é": "ü"}
     message = Message(
@@ -127,7 +127,7 @@ def test_a_message_whose_time_came_before_it_was_enqueued_comes_at_once(opened):
 
 def test_units_and_slots_are_as_rocketmq_writes_them(opened, clock):
     store, service = opened
-    # Of two slots in turn: the fifth unit begins the second file.
+    # In two slots alternately: the fifth unit begins the second file.
     for number in range(UNITS_PER_FILE + 1):
         put_timed(store, b"%d" % number, TIMER_DELAY_SEC=str(5 + number % 2))
     run(store, service, START_MS + 1_500)
@@ -324,7 +324,7 @@ def test_after_the_clock_was_an_hour_ahead_nothing_waits_for_that_hour(opened, c
     ):
         run(store, service, START_MS + now)
         assert bodies(store) == expected
-        service.finish()  # whoever goes on reads the files anew
+        service.finish()  # a service that goes on reads the files again
     assert (service.delivered, service.passed_over) == (4, 0)
 
 
@@ -341,7 +341,7 @@ def test_of_those_one_may_cancel_another(opened, clock):
 
 
 def test_those_a_kill_finds_again(tmp_path, clock):
-    """What was delivered and saved comes no second time, however many files of units followed."""
+    """Messages delivered before a save are not repeated, however many files of units followed."""
     with timed_store(tmp_path, clock) as (store, service):
         run(store, service, START_MS + HOUR_MS)
         for delay in ("9", "5", "6"):
@@ -363,7 +363,7 @@ def test_those_a_kill_finds_again(tmp_path, clock):
 
 
 def test_a_clock_that_is_set_back_makes_nothing_early(opened, clock):
-    """RocketMQ goes on with the later time, and delivers at once what is put after that."""
+    """RocketMQ keeps the later time, and delivers later puts immediately."""
     store, service = opened
     run(store, service, START_MS + 10_000)
     put_timed(store, b"x", TIMER_DELAY_SEC="5")
@@ -449,7 +449,7 @@ def test_a_closed_store_is_not_saved(tmp_path, clock):
         run(store, service, START_MS + 9_000)
         assert bodies(store) == [b"x"]
         store.shutdown()
-        with store:  # nobody has come between: what was delivered is known still
+        with store:  # no other service came in between: it still knows the delivered messages
             run(store, service, START_MS + 10_000)
             service.finish()
             assert bodies(store) == [b"x"]

@@ -1,4 +1,4 @@
-"""Whatever the order of puts, times, restarts and crashes: the timers do what the rules say."""
+"""Whatever the order of puts, times, restarts and crashes: the timers follow the rules."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def operations(*, ticks=tuple(TICKS_MS), crashes=()):
 
 
 class Play:
-    """A store and its timers, and what is known of its messages."""
+    """A store and its timers, and the known state of its messages."""
 
     def __init__(self, root, **settings):
         self.root, self.clock = root, Clock(START_MS)
@@ -87,7 +87,7 @@ class Play:
         self.save()
 
     def crash(self, kind):
-        """End without saving; what a kill, or a power failure, leaves of the files."""
+        """End without saving, and leave the files of a kill, or of a power failure."""
         self.run()
         self.repeats.update(r.body for r in queue_of(self.store)[self.seen_when_saved :])
         if kind == "checkpoint lost":  # as if it ended between wheel and checkpoint
@@ -147,7 +147,7 @@ STALE_SLOT = [
     *(("put", 1), ("crash", "checkpoint lost"), ("clock", 1000), ("put", 1)),
     *(("crash", "power"), ("crash", "killed")),
 ]
-"""A slot of the saved wheel names a place where the timer log has another unit by now."""
+"""A slot of the saved wheel names a place where the timer log now has another unit."""
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -181,7 +181,7 @@ def test_a_message_is_there_one_step_after_its_time(given_operations, tmp_path_f
 @settings(max_examples=15, deadline=None)
 @given(given_operations=operations(ticks=(400, 1_000, 2_600, HOUR_MS, -HOUR_MS, -2_000)))
 def test_so_it_is_after_the_clock_was_an_hour_ahead(given_operations, tmp_path_factory):
-    """Messages that were due while it was, by that clock, have come by then."""
+    """Messages due while it ran, by that clock, have come by then."""
     with nothing_forced(), without_threads():
         play = Play(tmp_path_factory.mktemp("ahead"))
         for operation in given_operations:

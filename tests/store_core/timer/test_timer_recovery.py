@@ -48,7 +48,7 @@ def delivered(root, clock, now=LATER_MS):
     "old", [c for n in range(4) for c in itertools.combinations(("log", "wheel", "check"), n)]
 )
 def test_files_of_different_moments(tmp_path, clock, old):
-    """All pairs of what was flushed before a crash and what was not."""
+    """All combinations of files flushed before a crash and not flushed."""
     with timed_store(tmp_path, clock) as (store, service):
         put_some(store, "abcde")
         run(store, service)
@@ -61,8 +61,8 @@ def test_files_of_different_moments(tmp_path, clock, old):
     with timed_store(tmp_path, clock) as (store, service):
         run(store, service)
         service.finish()
-        assert len(units_of(tmp_path)) == 13  # also where the log is older than the checkpoint
-        if old != ("wheel",):  # as nobody leaves it: some of its units are too old to be counted
+        assert len(units_of(tmp_path)) == 13  # also if the log is older than the checkpoint
+        if old != ("wheel",):  # no crash leaves that: some of its units are too old
             assert slot_of(tmp_path, START_MS + 4_000).count == 8
             assert slot_of(tmp_path, START_MS + 6_000).count == 5
     assert delivered(tmp_path, clock) == Counter("abcdefghijklm")
@@ -97,7 +97,7 @@ def test_a_wheel_that_was_lost_is_made_anew(tmp_path, clock):
 
 @pytest.mark.parametrize("is_wheel_there", [False, True])
 def test_a_wheel_that_was_kept_in_snapshots_is_made_of_the_log(tmp_path, clock, is_wheel_there):
-    """``timerWheelSnapshotFlush``: the wheel itself, if it is there, knows next to nothing."""
+    """``timerWheelSnapshotFlush``: the wheel file itself, if it exists, has almost no data."""
     with timed_store(tmp_path, clock) as (store, service):
         put_some(store, "abcdefghijklmnop")
         run(store, service)
@@ -111,7 +111,7 @@ def test_a_wheel_that_was_kept_in_snapshots_is_made_of_the_log(tmp_path, clock, 
 
 
 def test_slots_that_point_behind_the_log_lead_nowhere(tmp_path, clock):
-    """Of a power failure: the wheel's pages were written, the log's not."""
+    """After a power failure: the wheel's pages were written, the log's not."""
     with timed_store(tmp_path, clock) as (store, service):
         put_some(store, "abc")
         run(store, service)
@@ -182,7 +182,7 @@ def test_units_of_records_that_a_power_failure_took(tmp_path, clock):
 
 
 def test_a_store_that_stood_for_ten_days_delivers_all(tmp_path, clock):
-    """RocketMQ's wheel forgets what was due more than seven days ago."""
+    """RocketMQ's wheel forgets messages that were due more than seven days ago."""
     with timed_store(tmp_path, clock) as (store, service):
         put_some(store, "abc")
         run(store, service)
@@ -206,7 +206,7 @@ def test_older_units_do_not_take_a_slot_from_newer_ones(tmp_path, clock):
 
 
 def test_files_as_java_leaves_them_after_a_clean_stop(tmp_path, clock):
-    """It does not flush its wheel, and says where the log was flushed before."""
+    """It does not flush its wheel, and records an earlier flush position of the log."""
     with timed_store(tmp_path, clock) as (store, service):
         put_some(store, "abc")
         run(store, service)
@@ -231,7 +231,7 @@ def test_a_restart_in_the_middle_of_a_slot(tmp_path, clock, monkeypatch):
         run(store, service)
         assert service.run_once(LATER_MS)
         assert service.delivered == 2
-    # The slot is read again, as by a broker: no file says how many of it are done.
+    # The slot is read again, as by a broker: no file says how many of its messages are done.
     assert delivered(tmp_path, clock) == Counter(a=2, b=2, c=1, d=1, e=1)
 
 

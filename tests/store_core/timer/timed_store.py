@@ -1,4 +1,4 @@
-"""A store with a clock of its own, timers that are driven by hand, and what they delivered."""
+"""A store with a clock of its own, timers driven by hand, and their deliveries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def timed_config(root, **settings):
 
 @contextmanager
 def timed_store(root, clock=None, **settings):
-    """Open a store; yield it and timers that nobody has started."""
+    """Open a store; yield it and timers that are not started."""
     store = MessageStore(
         timed_config(root, **settings), clock=clock or Clock(START_MS), handle_timer_message=True
     )
@@ -43,7 +43,7 @@ def put_timed(store, body, topic="T", queue_id=0, **properties):
 
 
 def run(store, service, now=None):
-    """Enqueue and deliver all that is to be."""
+    """Enqueue and deliver everything that is due."""
     assert store.wait_for_dispatch()
     while service.run_once(now):
         assert store.wait_for_dispatch()
@@ -67,7 +67,7 @@ def units_of(root):
 
 
 def slot_of(root, time_ms, precision_ms=1000):
-    """Return the slot of a time as the file has it."""
+    """Return the slot of a time from the file."""
     at = time_ms // precision_ms % 1_209_600 * TIMER_SLOT.size
     with Path(root, "timerwheel").open("rb") as file:
         file.seek(at)
@@ -80,7 +80,7 @@ def checkpoint_of(root):
     return TIMER_CHECKPOINT.unpack(data)
 
 
-# The timer's files as they are at one moment, to be put back: what a crash leaves.
+# The timer's files of one moment, to be restored: the state that a crash leaves.
 
 
 class SavedFiles:
@@ -102,7 +102,7 @@ class SavedFiles:
         }
 
     def restore(self, *names):
-        """Put parts back as they were: files that came later are gone."""
+        """Restore parts; files that came later are removed."""
         for name in names:
             for path in self._paths_of(name):
                 path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from tests.store_core.transaction.transactions_by_hand import START_MS, driven
 
 @pytest.fixture
 def clock():
-    """Return the time, ms, as a test may change it."""
+    """Return the time, in ms, which a test may change."""
     return [START_MS]
 
 

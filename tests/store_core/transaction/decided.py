@@ -1,7 +1,7 @@
-"""Numbered transactions whose local work is a decision, and the judgement of a store after a crash.
+"""Numbered transactions whose local work is a decision, and checks of a store after a crash.
 
-What a producer has in its database is here a list of decisions. A transaction that was decided is
-answered for so; one that nobody decided, because its process died before, is rolled back.
+A list of decisions takes the place of a producer's database. A decided transaction is answered
+accordingly; one without a decision, because its process died before, is rolled back.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MOST_CHECKS = 400
 def transaction_config(root: Path, **settings: Any) -> MessageStoreConfig:
     """Return the configuration of a small store whose op messages hold few names.
 
-    Clocks of these tests run fast: no half message is to be given up for its age.
+    Clocks of these tests run fast: no half message may be discarded because of its age.
     """
     given = {"transaction_op_msg_max_size": 24, "file_reserved_time": 1_000_000, **settings}
     return config_of(root, **given)
 
 
 def decided_message(number: int) -> Message:
-    """Return a message; its body says its number. Each fourth is not to be asked for so soon."""
+    """Return a message; its body has its number. Every fourth has a later first check."""
     body = b"%d:" % number + bytes([number % 251]) * (number * 37 % 200)
     immunity = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "20"} if number % 4 == 0 else {}
     return Message(
@@ -48,12 +48,12 @@ def decided_message(number: int) -> Message:
 
 
 def number_of(message: Message) -> int:
-    """Return the number that a body says."""
+    """Return the number in a body."""
     return int(message.body.split(b":")[0])
 
 
 def delivered(store: MessageStore) -> Counter[int]:
-    """Return how often consumers get each message, whose content is as it was sent."""
+    """Return how often consumers get each message; their content must be as sent."""
     found: Counter[int] = Counter()
     for queue_id in range(QUEUES):
         for message in messages_in(store, TOPIC, queue_id):
@@ -67,7 +67,7 @@ def delivered(store: MessageStore) -> Counter[int]:
 
 
 def finish(config: MessageStoreConfig, decisions: Mapping[int, bool]) -> Counter[int]:
-    """Open a store, let all that is open be answered, and return what consumers get."""
+    """Open a store, have all open transactions answered, and return what consumers get."""
 
     def ask(half: Message) -> TransactionState:
         return COMMIT if decisions.get(number_of(half)) else ROLLBACK
@@ -90,7 +90,7 @@ def finish(config: MessageStoreConfig, decisions: Mapping[int, bool]) -> Counter
 def judge_transactions(
     config: MessageStoreConfig, decisions: Mapping[int, bool], safe: Collection[int]
 ) -> None:
-    """Finish a store and compare: committed once where it was decided so, else not at all.
+    """Finish a store and compare: committed once if decided so, otherwise not at all.
 
     ``safe``: transactions whose half message must be there.
     """

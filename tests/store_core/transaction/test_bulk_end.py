@@ -1,4 +1,4 @@
-"""Many transactions ended at once leave the records that one after the other leaves."""
+"""Many transactions ended in one call leave the same records as when ended one by one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _messages = st.builds(
 
 
 def _records(run, moment):
-    """Return what the log has from an offset on, without clocks."""
+    """Return the content of the log from an offset on, without clocks."""
     with run.store._reading() as readable:
         at, records = moment, []
         while (at := readable.log.next_record(at, readable.end_offset)) >= 0:

@@ -1,6 +1,6 @@
-"""Checks on random histories, beside RocketMQ's rules written down once more, plainly.
+"""Checks on random histories, beside a second, plain implementation of RocketMQ's rules.
 
-Left out is where this project differs on purpose (docs/differences.md): immune half messages,
+Intended differences of this project are left out (docs/differences.md): immune half messages,
 answers for copies that are passed, and op messages that are not written yet.
 """
 
@@ -34,10 +34,10 @@ _states = st.sampled_from([COMMIT, ROLLBACK, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN]
 
 @dataclass(frozen=True)
 class _Round:
-    """Transactions are opened, time passes, somebody answers unasked, and a check comes."""
+    """Transactions are opened, time passes, answers come unasked, and a check runs."""
 
     born_ahead_ms: tuple[int, ...]
-    """Of each that is opened: how far its producer's clock is ahead."""
+    """For each opened transaction: how far its producer's clock is ahead."""
     step_ms: int
     answered: int
     answer: TransactionState
@@ -68,7 +68,7 @@ class _Half:
 
 @dataclass
 class _Rules:
-    """The half queue, and what a broker does with it."""
+    """The half queue, and the broker's work on it."""
 
     halves: list[_Half] = field(default_factory=list)
     ended: set[int] = field(default_factory=set)
@@ -92,7 +92,7 @@ class _Rules:
     def check(self, now: int, answer) -> list[int]:
         asked = []
         at, stop = self.offset, len(self.halves)
-        while at < stop:  # a broker may come to its own new copies, and give those up at once
+        while at < stop:  # a broker may reach its own new copies, and discard those immediately
             if at in self.ended:
                 at += 1
                 continue
@@ -106,7 +106,7 @@ class _Rules:
             if half.stored_ms >= now or 0 <= age < _TIMEOUT_MS:
                 break
             if not (age > _TIMEOUT_MS or age <= -1):
-                break  # a broker waits a second, and looks again
+                break  # a broker waits a second, and checks again
             copy = _Half(half.number, half.born_ms, now, (half.checks or 0) + 1)
             self.halves.append(copy)
             self.ended.add(at)

@@ -1,4 +1,4 @@
-"""Forms of transactions, rebuilt from what a real broker was given: the same bytes."""
+"""Forms of transactions, rebuilt from a real broker's input: the bytes are the same."""
 
 from __future__ import annotations
 
@@ -171,17 +171,17 @@ def release_of(name: str) -> int:
 
 
 def as_message(record: StoredRecord) -> Message:
-    """Return a record as a message, its body as it is stored."""
+    """Return a record as a message, with its body as stored."""
     return message_from_record(record, "")
 
 
 def bytes_of(record: StoredRecord) -> bytes:
-    """Return a record as it lies in the log."""
+    """Return the bytes of a record in the log."""
     return encode_record(record)
 
 
 def stored_bytes(form: Message, like: StoredRecord) -> bytes:
-    """Return the record that a message becomes at the place and the time of another record."""
+    """Return the record of a message at the place and the time of another record."""
     raw = property_string(form)
     hosts = host_bytes(form.born_host, form.store_host, like.store_host)
     draft = new_template(form, topic_bytes(form.topic.encode()), raw, hosts, like.born_timestamp)
@@ -228,7 +228,7 @@ def test_open_at_shutdown(store, snapshot):
 
 
 def test_open_without_what_the_broker_noted(store, snapshot):
-    """With offsets lost, only those that were given up, or are open, are left."""
+    """If offsets are lost, only discarded and open transactions are left."""
     found = find_open_halves(snapshot, 0, 0)
     expected = sorted(
         row["half_records"][-1]["queue_offset"]
@@ -259,7 +259,7 @@ def _text(number):
 
 @pytest.mark.parametrize("in_bulk", [True, False])
 def test_what_a_broker_left_open_is_finished(store, tmp_path, in_bulk):
-    """The service goes on where the broker stopped: each is asked for and committed once."""
+    """The service goes on where the broker stopped: each is checked and committed once."""
     root = store.copy_to(tmp_path)
     texts = {**store.config_properties, "storePathRootDir": str(root), "transactionTimeOut": "1"}
     config = MessageStoreConfig.from_properties(texts)

@@ -32,7 +32,7 @@ MODULE = "tests.store_core.transaction.test_killed_transactions"
 _SETTINGS = ({}, {"flush_disk_type": "ASYNC_FLUSH"}, {"transaction_op_format": 4})
 _MOST_CALLS = 260
 DECISION = struct.Struct("<qb")
-"""Number, and 0: begun, 1: rolled back, 2: committed."""
+"""Number, and state: 0 begun, 1 rolled back, 2 committed."""
 BEGUN, ROLLED_BACK, COMMITTED = range(3)
 
 
@@ -51,7 +51,7 @@ def test_committed_once_or_not_at_all(tmp_path, writers, seed):
 def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
     """Kill processes that work on one store until so many died; return how many died.
 
-    What each leaves is judged in a copy: the next one goes on with the store itself.
+    The result of each is checked in a copy: the next one goes on with the store itself.
     """
     generator = random.Random(seed)
     settings = {**_SETTINGS[seed % len(_SETTINGS)], "flush_interval_consume_queue": 20}
@@ -87,7 +87,7 @@ def kill_some(directory: Path, writers: Writers, seed: int, kills: int) -> int:
 
 
 class Producer:
-    """Opens transactions in one process; its decisions are on the disk before they are told."""
+    """Opens transactions in one process; its decisions are on the disk before they are sent."""
 
     def __init__(
         self, store: MessageStore, log: int, decisions: dict[int, bool], generator: random.Random
@@ -99,7 +99,7 @@ class Producer:
         self.service.load()
 
     def work(self, number: int) -> int:
-        """Begin and end some transactions in one of the ways there are; return the next number."""
+        """Begin and end some transactions in one of the possible ways; return the next number."""
         way = self._generator.random()
         self._note(number, BEGUN)
         if way < 0.3:
@@ -136,7 +136,7 @@ class Producer:
         self.service.end_transaction(self._in_flight[number], state)
 
     def _end_many(self) -> None:
-        """Decide alike for all that are waiting, and end them at once: newest copies only."""
+        """Decide alike for all waiting transactions; end them in one call, newest copies only."""
         waiting = [n for n, place in self._in_flight.items() if n not in self._decisions and place]
         is_commit = self._generator.random() < 0.7
         for number in waiting:
@@ -190,7 +190,7 @@ def work(
 
 
 def read_decisions(log: Path) -> tuple[dict[int, bool], int]:
-    """Return what was decided, and the number after the last that was begun."""
+    """Return the decisions, and the number after the last begun transaction."""
     data = log.read_bytes() if log.exists() else b""
     whole = data[: len(data) // DECISION.size * DECISION.size]
     decisions, following = {}, 0

@@ -1,4 +1,4 @@
-"""Transactions in the wrong order, twice, from many threads, and with keys that are given twice."""
+"""Transactions in the wrong order, twice, from many threads, and with repeated keys."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_commit_of_the_first_message_of_the_log_counts(root, clock):
 
 
 def test_a_commit_that_a_loss_of_power_tore_is_none(root, clock):
-    """No CRC covers properties: the record passes for whole, its message has lost its key."""
+    """No CRC covers properties: the record counts as whole, but its message has lost its key."""
     with driven(root, clock, stop=False) as run:
         run.prepare(1)
         run.end(run.prepare(2), COMMIT)
@@ -122,7 +122,7 @@ def test_a_commit_that_a_loss_of_power_tore_is_none(root, clock):
 
 
 def test_a_commit_with_a_delay_level_counts(root, clock):
-    """Its properties are encoded anew, some with other values."""
+    """Its properties are encoded again, some with other values."""
     with driven(root, clock, stop=False, message_delay_level="1s 2s") as run:
         run.end(run.prepare(1, DELAY="9"), COMMIT)
     with driven(root, clock, message_delay_level="1s 2s") as run:
@@ -146,7 +146,7 @@ def tear(root, name, after):
 
 @pytest.mark.parametrize("act", ["check", "stop"])
 def test_a_store_that_is_closed_is_not_written(root, clock, act):
-    """Somebody else may have it."""
+    """Another process may have opened it."""
     with driven(root, clock, stop=False) as run:
         run.prepare(1)
         run.check(10_000)
@@ -163,7 +163,7 @@ def test_a_store_that_is_closed_is_not_written(root, clock, act):
 
 
 def test_a_store_that_is_opened_again_under_its_service(tmp_path, clock):
-    """A rollback that was answered and not noted is known still."""
+    """A rollback that was answered, but not recorded, is still known."""
     config = MessageStoreConfig(store_path_root_dir=str(tmp_path))
     with MessageStore(config, clock=lambda: clock[0]) as store:
         asked = []
@@ -223,7 +223,7 @@ def test_a_block_is_entered_once(by_hand):
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_service_that_comes_while_a_block_is_open(root, clock, before):
-    """``before``: another one was there when it was opened."""
+    """``before``: another service was there when the block was opened."""
     with driven(root, clock) as run:
         if not before:
             run.service.shutdown()

@@ -1,4 +1,4 @@
-"""Power is lost at any moment of a transaction: what was decided holds, once."""
+"""Power is lost at any moment of a transaction: decisions hold, once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_decisions_survive(tmp_path, seed):
 
 
 def test_offsets_are_not_ahead_of_the_copies_they_count_on(tmp_path):
-    """Nobody waits for the copy of an immune half message: it could be lost, and with it all."""
+    """No flush awaits the copy of an immune half message: copy and message could be lost."""
     root, clock = tmp_path / "store", [START_MS]
     root.mkdir()
     disk = SimulatedDisk(root)
@@ -55,7 +55,7 @@ def test_offsets_are_not_ahead_of_the_copies_they_count_on(tmp_path):
         assert len(run.service.open_queue_offsets()) == 1
 
 
-# Transactions on a simulated disk; then states that a loss of power leaves are judged.
+# Transactions on a simulated disk, and checks of the states that a power loss leaves.
 
 
 class _Life:
@@ -116,7 +116,7 @@ class _Life:
 
 
 def cut_power_of_transactions(directory: Path, seed: int, moments: int) -> int:
-    """Judge what is left when the power goes at some moments; return how many states that were."""
+    """Check the states left by a power loss at some moments; return the number of states."""
     generator = random.Random(seed)
     settings = {"transaction_op_format": 4} if seed % 2 else {}
     states = 0

@@ -1,4 +1,4 @@
-"""Opening, ending and checking transactions, with every rule of a broker and where it differs."""
+"""Opening, ending and checking transactions, by every rule of a broker, and the differences."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_answer_that_comes_later(run):
 
 
 def test_the_producer_answers_for_an_old_copy(run, clock):
-    """RocketMQ's op message names a copy that is passed: it asks again, and delivers twice."""
+    """RocketMQ's op message names an old copy: it checks again, and delivers twice."""
     place = run.prepare(1)
     run.check(6001)
     assert run.end(place, COMMIT).status is EndStatus.ENDED
@@ -131,7 +131,7 @@ def test_messages_older_than_the_log_is_kept_are_given_up(run):
 
 
 def test_immune_messages_are_not_asked_for_and_not_given_up(root, clock):
-    """RocketMQ counts each copy as a check, and gives the message up without having asked."""
+    """RocketMQ counts each copy as a check, and discards the message without having asked."""
     with driven(root, clock, transaction_check_max=3) as run:
         run.prepare(1, CHECK_IMMUNITY_TIME_IN_SECONDS="300")
         run.prepare(2)
@@ -216,7 +216,7 @@ def test_offsets_of_other_groups_stay(root, clock):
 
 
 def test_a_crash_between_commit_and_op_message(root, clock):
-    """Everything of the service that was in memory is gone: what is not stopped writes nothing."""
+    """All data of the service in memory is gone: a service that is not stopped writes nothing."""
     with driven(root, clock, stop=False) as run:
         run.end(run.prepare(1), COMMIT)
         run.prepare(2)
@@ -231,7 +231,7 @@ def test_a_crash_between_commit_and_op_message(root, clock):
 
 
 def test_a_crash_after_a_copy_was_put(root, clock):
-    """Both copies lie after the offset that was noted: the newest stands for the transaction."""
+    """Both copies are after the saved offset: the newest stands for the transaction."""
     with driven(root, clock, stop=False) as run:
         run.prepare(1)
         run.service._persist_offsets = lambda: None
@@ -315,7 +315,7 @@ def test_blocks_are_refused_with_the_reason(run):
 
 
 def test_a_key_that_was_given_twice(root, clock):
-    """Two messages, not two copies of one: both are kept, also over a restart."""
+    """Two messages, not two copies of one: both remain, even after a restart."""
     with driven(root, clock) as run:
         places = [run.prepare(1), run.prepare(1)]
     with driven(root, clock) as run:
@@ -378,7 +378,7 @@ def test_a_service_that_is_not_loaded_ends_nothing(run):
 
 
 def test_a_store_that_is_opened_anew(root, clock):
-    """A broker, or another process, may have gone on meanwhile: what is known is read again."""
+    """A broker, or another process, may have gone on meanwhile: the known state is read again."""
     config = MessageStoreConfig(store_path_root_dir=str(root))
     with MessageStore(config, clock=lambda: clock[0]) as store:
         service = TransactionalMessageService(store)

@@ -23,8 +23,8 @@ UNKNOWN = TransactionState.UNKNOW
 class Driven:
     """One run of a store and its service.
 
-    ``answers`` maps UNIQ_KEY to what the producer says; others are unknown. ``asked`` are the
-    half messages that the producer was shown, in order.
+    ``answers`` maps UNIQ_KEY to the producer's answer; others are unknown. ``asked`` are the half
+    messages of checks, in order.
     """
 
     def __init__(self, store: MessageStore, clock: list[int]) -> None:
@@ -42,7 +42,7 @@ class Driven:
         return result.append_result
 
     def check(self, after_ms: int = 0) -> Any:
-        """Let time pass, and check."""
+        """Let time pass, and run a check."""
         self._clock[0] += after_ms
         dispatch_all(self.store)
         result = self.service.check()
@@ -50,7 +50,7 @@ class Driven:
         return result
 
     def end(self, place: Any, state: TransactionState, **options: Any) -> Any:
-        """Answer; return what became of it."""
+        """Answer; return the outcome."""
         result = self.service.end_transaction(place, state, **options)
         dispatch_all(self.store)
         return result

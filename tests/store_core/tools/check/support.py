@@ -1,4 +1,4 @@
-"""Check stores of tests and name what was found."""
+"""Check stores of tests and name the findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def checked(root: Path, properties: dict[str, str] | None = None) -> CheckReport
 
 
 def kinds(report: CheckReport) -> dict[str, int]:
-    """Return how many of each kind were found, but for information."""
+    """Return the number of findings of each kind, without those for information."""
     found: dict[str, int] = {}
     for finding in report.findings:
         if finding.severity.value != "information":

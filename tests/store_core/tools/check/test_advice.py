@@ -1,4 +1,4 @@
-"""What a check advises mends what it found."""
+"""The advice of a check repairs its findings."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ DAMAGE = {
 
 
 def follow(store: StoreFactory, finding: Finding, target: Path) -> CheckReport | None:
-    """Do what a finding advises, and check again; None: it names no command."""
+    """Follow the advice of a finding, and check again; None if it names no command."""
     named = COMMAND.search(finding.advice)
     if named is None:
         return None

@@ -1,4 +1,4 @@
-"""Check of compacted logs: a real broker's are good, and what damage to them is called."""
+"""Check of compacted logs: a real broker's are good, and each kind of damage has its finding."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ def test_a_lost_directory(root):
 
 
 def lose(root: Path, topic: str, offset: int) -> None:
-    """Lose a message of queue 0 as a broker does that begins a file twice: no unit names it."""
+    """Lose a message of queue 0 as a broker does that begins a file twice: no unit refers to it."""
     path = files(root, "compactionCq", topic=topic)[0]
     table = BATCH_CQ_UNIT.table(path.read_bytes())
     gone = table["base_queue_offset"] == offset
     assert gone.sum() == 1
     path.write_bytes(table[~gone].tobytes() + bytes(BATCH_CQ_UNIT.size))
-    # In its place lies another message, which no unit names either.
+    # Another message, without a unit either, takes its place.
     at = int(table["commit_log_offset"][gone][0]) + HEADER_IPV4.at("queue_offset")
     change(files(root, "compactionLog", topic=topic)[0], at, (offset + 1).to_bytes(8, "big"))
 
@@ -131,7 +131,7 @@ def test_a_message_whose_key_has_a_newer_one_may_go(root):
 
 
 def test_a_message_whose_keys_are_damaged_is_none_that_was_lost(root):
-    """It was replaced by a newer one of its key; with another key nothing has replaced it."""
+    """It was replaced by a newer one of its key; for its damaged key there is no newer message."""
     with StoreSnapshot(root) as view:
         (message,) = view.get_message("g", TOPIC, 1, 53, 1).messages
     path = min((root / "commitlog").iterdir())
@@ -141,7 +141,7 @@ def test_a_message_whose_keys_are_damaged_is_none_that_was_lost(root):
     report = checked(root, OPTIONS)
     assert "COMPACTED_LOST" not in all_kinds(report)
     assert kinds(report) == {"INDEX_ENTRY": 1, "NOT_FOUND_BY_KEY": 1}
-    shutil.rmtree(root / "index")  # nothing else tells
+    shutil.rmtree(root / "index")  # nothing else shows it
     assert kinds(checked(root, OPTIONS))["COMPACTED_LOST"] == 1
 
 

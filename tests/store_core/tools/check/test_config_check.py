@@ -1,4 +1,4 @@
-"""What a check says of files of settings, and what a broker of RocketMQ does with them."""
+"""Findings of a check about files of settings, and RocketMQ's own reading of the files."""
 
 from __future__ import annotations
 

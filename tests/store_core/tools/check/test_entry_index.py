@@ -17,7 +17,7 @@ FIELDS = ("magic", "pos", "size", "index", "term")
 
 
 def headers_of(root):
-    """Return the headers of all entries, as they lie in the files."""
+    """Return the headers of all entries, as in the files."""
     config = MessageStoreConfig.from_properties(OPTIONS)
     with StoreSnapshot(root, config) as snapshot:
         found = []
@@ -35,7 +35,7 @@ def headers_of(root):
 
 
 def write_index(root, headers):
-    """Make the index that DLedger has of these entries, in files of 100 units."""
+    """Make DLedger's index of these entries, in files of 100 units."""
     last = int(headers["index"].max())
     units = np.zeros(-(-(last + 1) // FILE_UNITS) * FILE_UNITS, DLEDGER_INDEX_UNIT.dtype)
     for name in FIELDS:
@@ -50,7 +50,7 @@ def write_index(root, headers):
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """Return the root of a store with three data files, of which DLedger makes one anew."""
+    """Return the root of a store with three data files, one of which DLedger rebuilds."""
     monkeypatch.setattr(entry_check, "_FILES_RECOVERED", 1)
     root = unpack_dledger("rolled-5x", tmp_path)
     return root, headers_of(root), write_index(root, headers_of(root))

@@ -1,4 +1,4 @@
-"""Each kind of damage is found, where it is, and nothing else."""
+"""Each kind of damage is found in its place, and nothing else is reported."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_a_queue_file_far_behind_the_others_is_told_without_a_walk_to_it(
     root = store.write()
     path = queue_file(store)
     for other in set(path.parent.iterdir()) - {path}:
-        other.unlink()  # else their last units end the queue
+        other.unlink()  # otherwise their last units end the queue
     shutil.copy(path, path.with_name(f"{10**15 // 320 * 320:020d}"))
     reads = []
     true_read = CheckedQueue._read

@@ -1,4 +1,4 @@
-"""The check of timers: real brokers' stores are good, and what is damaged is named."""
+"""The check of timers: real brokers' stores are good, and damage is named."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_file_that_cannot_be_one(store, name):
 
 @pytest.mark.parametrize("content", [None, b"", bytes(7), bytes(4096)])
 def test_a_timer_that_does_not_know_how_far_it_has_come(store, content):
-    """A broker begins at the first timer message of the log, and delivers again what it had."""
+    """A broker begins at the first timer message of the log, and repeats its deliveries."""
     path = store / "config" / "timercheck"
     if content is None:
         path.unlink()

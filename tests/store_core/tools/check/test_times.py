@@ -51,7 +51,7 @@ steps = st.lists(
 def test_a_clock_that_is_set_back_is_no_damage(steps, back_ms, delay_ms, batch):
     stored, now, was_set = [], BEGIN, False
     for gap, sign in steps:
-        was_set = sign < 0 and not was_set  # twice around one record looks like damage of it
+        was_set = sign < 0 and not was_set  # twice around one record looks like damage to it
         now += gap - was_set * back_ms
         stored.append(now)
     producers = np.cumsum([gap for gap, _ in steps]) + BEGIN - delay_ms  # their clock goes on

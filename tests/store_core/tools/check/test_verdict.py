@@ -1,4 +1,4 @@
-"""What a check concludes where there is little to look at: no log, no permission, no records."""
+"""The conclusions of a check with little to read: no log, no permission, no records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLEAN = tuple(name for name in GOLDEN_NAMES if name not in RECOVERED_NAMES)
 
 
 class Forbidding(StoreDirectory):
-    """A directory of which some files may not be read; tests may run as a user who may."""
+    """A directory with unreadable files, even if the tests run as a user who may read all."""
 
     forbidden = ""
 
@@ -120,7 +120,7 @@ def test_damage_elsewhere_is_still_told(tmp_path):
     assert report.verdict_text.endswith("1 parts were not checked")
 
 
-# Stores that RocketMQ wrote: what is good is found good, and nothing is touched.
+# Stores that RocketMQ wrote: good ones are found good, and no file is touched.
 
 
 @pytest.mark.parametrize("name", CLEAN)
@@ -189,7 +189,7 @@ def test_recovered_stores_have_no_damage(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cluster-5x", "cluster-5x-ext"])
 def test_delivery_times_of_other_delay_levels_are_no_damage(name: str) -> None:
-    # Levels stand in the broker's configuration alone: without it they cannot be known.
+    # Levels are only in the broker's configuration: without it they cannot be known.
     store = golden(name)
     properties = {k: v for k, v in store.config_properties.items() if k != "messageDelayLevel"}
     report = checked(store.root, properties)

@@ -25,7 +25,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def ends(config):
-    """Where the log ends after each message."""
+    """The end of the log after each message."""
     with MessageStore(config) as store:
         found = []
         for number in range(COUNT):
@@ -46,7 +46,7 @@ def test_what_is_left_is_whole(config, ends, kept):
         directory = store.cut_log(ends[kept - 1])
         assert store.max_phy_offset == ends[kept - 1]
         assert count(store) == kept
-        assert store.wait_for_dispatch(10)  # the index is made anew
+        assert store.wait_for_dispatch(10)  # the index is rebuilt
         assert store.query_message(f"T{(kept - 1) % 2}", f"k{kept - 1}", 9, 0, 2**62).messages
         for gone in range(kept, COUNT):
             assert not store.query_message(f"T{gone % 2}", f"k{gone}", 9, 0, 2**62).messages
@@ -135,7 +135,7 @@ def test_the_checkpoint_knows_nothing_of_what_was_cut(config):
 
 
 def test_a_checkpoint_for_5_5_names_no_record_that_was_cut(config, ends, monkeypatch):
-    """5.5 would take the place of it for the end of the log."""
+    """5.5 would take the position of it for the end of the log."""
     config = replace(config, enable_accelerated_recovery=True)
     root = config.store_path_root_dir
     with MessageStore(config) as store:

@@ -1,4 +1,4 @@
-"""Queues made anew from the logs of the golden stores, against those that RocketMQ wrote."""
+"""Queues rebuilt from the logs of the golden stores, against those that RocketMQ wrote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WHOLE = [
     "cluster-5x-ext", "crashed-551", "crashed-5x", "empty-5x", "ext-5x", "multipath-5x",
     "onefile-551", "onefile-5x",
 ]  # fmt: skip
-"""Stores all of whose queue files are what their log says, every byte of them."""
+"""Stores whose queue files all follow from the log, every byte of them."""
 
 
 def files_of(root):
@@ -47,7 +47,7 @@ def oracle_bitmaps(columns):
 
 
 def kept_bitmaps(root):
-    """The filter bitmaps that a store's own extension units hold; they are not in the log."""
+    """The filter bitmaps in a store's own extension units; they are not in the log."""
     directory, bitmap_of = StoreDirectory(str(root)), {}
     ext_paths = list_consume_queues(directory, CONSUME_QUEUE_EXT).queues
     for key, path in list_consume_queues(directory).queues.items():
@@ -89,7 +89,7 @@ def test_every_golden_store_is_compared():
 
 
 def test_an_expired_store_gets_fillers_for_what_is_gone(tmp_path):
-    """Of OnlyOld no record is left in the log: RocketMQ keeps a last file, of deleted records."""
+    """No record of OnlyOld is left in the log: RocketMQ keeps a last file, of deleted records."""
     store, result = rebuild_golden("expired-5x", tmp_path)
     ours, theirs = files_of(tmp_path), files_of(store.root)
     assert sorted(set(theirs) - set(ours)) == ["consumequeue/OnlyOld/0/00000000000000000000"]
@@ -107,9 +107,9 @@ def test_an_expired_store_gets_fillers_for_what_is_gone(tmp_path):
 
 
 def test_a_recovered_store_has_no_stale_units(tmp_path):
-    """RocketMQ's recovery cut the log of torn-5x and left the units of what it cut.
+    """RocketMQ's recovery cut the log of torn-5x and left the units of the cut records.
 
-    Of the 20 dispatched records after the cut one was the first of a file, which was deleted.
+    One of the 20 dispatched records after the cut was the first of a file, which was deleted.
     """
     store, result = rebuild_golden("torn-5x", tmp_path)
     ours, theirs = files_of(tmp_path), files_of(store.root)

@@ -1,4 +1,4 @@
-"""Index and queues made anew in the store itself; a kill leaves the old or the new."""
+"""Index and queues rebuilt in the store itself; a kill leaves the old or the new ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEYS = {"maxHashSlotNum": "8", "maxIndexNum": "64"}
 
 
 class KilledError(BaseException):
-    """Stands for SIGKILL: no handler of the program runs."""
+    """Simulates SIGKILL: no handler of the program runs."""
 
 
 @pytest.fixture(autouse=True)
@@ -236,7 +236,7 @@ def test_killed_at_any_rename(
         killed += 1
         if way == "exchange" or (root / part).is_dir():
             assert content(root / part) in (old, new)
-        else:  # there is a moment without; what was there lies aside
+        else:  # for a moment there is neither; the old files are set aside
             assert content(root / WORK_DIRECTORY / "old" / part) == old
         rebuild(root)
         assert content(root / part) == new
@@ -251,7 +251,7 @@ def _killed(
     step: int,
     way: str,
 ) -> bool:
-    """Run a rebuild that dies before its rename number ``step``; False if it has fewer."""
+    """Run a rebuild that dies before its n-th rename (``step``); False if it has fewer."""
     left = [step]
     real_rename, real_exchange, real_rmtree = os.rename, file_writing.exchange, shutil.rmtree
 

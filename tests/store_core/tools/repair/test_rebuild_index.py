@@ -24,7 +24,7 @@ from tests.store_factory import StoreFactory, small_store
 
 NOW_MS = 1_800_000_000_000
 WHOLE = (*sorted({*STORE_NAMES} - {*RECOVERED_NAMES, "expired-5x"}), *CLUSTER_NAMES)
-"""Stores whose index speaks for the whole log, written without a stop in between."""
+"""Stores whose index covers the whole log, written without a stop in between."""
 
 
 def config_of(store):
@@ -46,7 +46,7 @@ def contents(root):
 
 
 def clock_of(names):
-    """Return a clock that shows the times that the names of files say, then later ones."""
+    """Return a clock that gives the times in the names of files, then later ones."""
     times = [time.mktime(time.strptime(n[:14], "%Y%m%d%H%M%S")) * 1000 + int(n[14:]) for n in names]
     ticks = itertools.chain(map(int, times), itertools.count(NOW_MS))
     return lambda: next(ticks)
@@ -95,8 +95,8 @@ def split_by_recovery(store):
     """Return the entries before those that RocketMQ's recovery wrote, those it wrote again, others.
 
     It deletes the index file that is not full. 5.3.3 then begins a new one with the record at the
-    border, all of whose entries it had; 5.5.1 begins with a later segment, and what lies between
-    is lost.
+    border, whose entries it already had. 5.5.1 begins with a later segment, and the entries in
+    between are lost.
     """
     kept = {*index_file_names(store.root / "index")}
     kept &= {*index_file_names(golden(store.name).root / "index")}
@@ -136,7 +136,7 @@ def test_what_is_missing_after_a_crash_is_added(name, lost, tmp_path):
     rebuilt(store, tmp_path / "whole", end)
     whole = list(contents(tmp_path / "whole").values())
     names = index_file_names(store.root / "index")
-    kept = names[:4] if name == "torn-5x" else names  # the fifth speaks of what was cut off
+    kept = names[:4] if name == "torn-5x" else names  # the fifth refers to cut records
     index = tmp_path / "index"
     index.mkdir()
     for file in kept[: len(kept) - lost]:
@@ -180,7 +180,7 @@ def test_of_an_expired_log_the_records_that_are_left(tmp_path):
 
 @pytest.fixture
 def answers(tmp_path):
-    """Return a function that gives the dumped queries of a store with what a rebuilt index says."""
+    """Return a function that gives the dumped queries of a store, answered by a rebuilt index."""
 
     def ask(store):
         rebuilt(store, tmp_path)

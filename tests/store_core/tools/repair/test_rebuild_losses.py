@@ -1,4 +1,4 @@
-"""Queues made anew follow no header field that its neighbours belie, and take nothing unsaid."""
+"""Rebuilt queues ignore header fields that neighbours contradict, and report each loss."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_queue_offset_that_cannot_be_right_moves_nothing(tmp_path, number, sai
     put_field(store, number, "queue_offset", said)
     if is_lost:
         shutil.rmtree(store.root / "consumequeue")
-    # A last one of 0 may be the first of a topic that was made once more.
+    # A last one of 0 may be the first of a topic that was recreated.
     done = rebuild(store, accept_moved=is_lost and (number, said) == (COUNT - 1, 0))
     assert queue_files(store) == before
     assert done.result.contradicted + done.result.moved == 1

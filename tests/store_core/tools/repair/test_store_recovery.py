@@ -70,7 +70,7 @@ def opened_queues(root, config=SMALL):
 
 
 def units(root):
-    """{(topic, queue id): all units} as the files have them, with no look at the log."""
+    """{(topic, queue id): all units} from the files, without reading the log."""
     queues = opened_queues(root)
     return {
         key: [tuple(unit) for unit in queues.find(*key).read_units(0, 1 << 30).tolist()]
@@ -108,7 +108,7 @@ def test_an_intact_store_that_was_not_stopped(name, tmp_path):
     (root / "abort").write_text("77")
     before = files(root)
     result = recover(root, config_of(store))
-    # the newest index file is not known to have been flushed: RocketMQ would make it again
+    # the newest index file is not known to have been flushed: RocketMQ would rebuild it
     assert changed(before, files(root)) <= {"abort", "checkpoint"}
     assert result.index_dropped == ()
     assert pairs(store, root) == pairs(store, store.root)
@@ -131,10 +131,10 @@ def test_crashed_stores_end_as_after_recovery_by_java(name, tmp_path):
     checkpoint = load_checkpoint(StoreDirectory(str(root)))
     meta = store.meta["checkpoint"]
     assert checkpoint.confirm_phy_offset == meta["confirm_phy_offset"]
-    if name != "crashed-551":  # its index files hold less, and end elsewhere
+    if name != "crashed-551":  # its index files have fewer entries, and end elsewhere
         assert checkpoint.index_msg_timestamp == meta["index_msg_timestamp"]
     assert checkpoint.physic_msg_timestamp == meta["logics_msg_timestamp"]  # all is flushed
-    # where Java leaves old bytes behind the cut, here are zeros
+    # where Java leaves old bytes after the cut, here are zeros
     ours, java = files(root), java_files(store)
     cut = {n for n, digest in java.items() if digest and ours.get(n) != digest}
     cut -= {n for n in cut if n.startswith(("index/", "abort", "checkpoint", "rocksdbstore/"))}
@@ -260,7 +260,7 @@ def test_an_old_cut_is_no_damage(tmp_path):
     root = factory.write(confirm_phy_offset=factory.records[5].commit_log_offset)
     path = factory.segment_path()
     data = bytearray(path.read_bytes())
-    data[end + 90] ^= 0xFF  # the record that recovery stumbled over then
+    data[end + 90] ^= 0xFF  # the record at which recovery stopped then
     path.write_bytes(data)
     last = factory.records[5]
     numbers = (0, last.store_timestamp, 0, 0, last.commit_log_offset)
@@ -272,7 +272,7 @@ def test_an_old_cut_is_no_damage(tmp_path):
 
 
 def test_cut_off_records_do_not_come_back(tmp_path):
-    # a record of exactly the torn one's size is appended: what lay after it must not join up
+    # a record of exactly the torn one's size is appended: bytes after it must not join up
     factory, at = damaged(tmp_path, physic_ms=START_MS, abort=b"1", units=5)
     recover(tmp_path)
     path = factory.segment_path(at)
@@ -288,7 +288,7 @@ def test_cut_off_records_do_not_come_back(tmp_path):
 
 
 def test_phantom_units_are_cut_before_anything_is_dispatched(tmp_path):
-    # as RocketMQ leaves them: behind the cut, and the log has grown over the place they point to
+    # as RocketMQ leaves them: after the cut, and the log has grown over the place they point to
     factory = two_records(tmp_path)
     phantom = factory.end_offset + 30
     last = factory.add(dispatched=False, queue_offset=6, body=b"x" * 100)
@@ -333,7 +333,7 @@ def test_lost_units_in_the_middle_come_back_after_a_crash(tmp_path):
 
 
 def test_units_that_expired_before_they_were_flushed_leave_no_gap(tmp_path):
-    # RocketMQ goes on where the units end: later messages get other queue offsets than they say
+    # RocketMQ goes on where the units end: later messages get other queue offsets than in records
     root = small_store(tmp_path, 60, units_per_file=16).write(abort=b"1")
     before = units(root)
     (root / "commitlog" / f"{0:020d}").unlink()
@@ -409,7 +409,7 @@ def test_progress_ends_with_everything(tmp_path):
 
 @pytest.mark.parametrize("start", [0, 4096, 8192])
 def test_after_a_crash_the_walk_begins_where_all_is_flushed(tmp_path, start):
-    # 3 s behind the checkpoint, as in RocketMQ, and the minute after which queues are flushed
+    # 3 s before the checkpoint, as in RocketMQ, and the minute after which queues are flushed
     factory = small_store(tmp_path, 60, step_ms=4000)
     root = factory.write(abort=b"1")
     # Of the segment's second record: one time alone, which no checksum covers, decides nothing.
@@ -472,7 +472,7 @@ def test_a_unit_of_another_size_is_made_anew_after_a_crash(tmp_path, at, size):
 
 
 def test_a_unit_that_claims_all_later_records_is_told(tmp_path):
-    """What recovery reads begins after the unit: there is nothing to compare its queue with."""
+    """Recovery reads only after the unit: there is nothing to compare its queue with."""
     factory = small_store(tmp_path, 60, units_per_file=64, step_ms=100_000)
     root = factory.write(abort=b"1")
     path = root / "consumequeue/TopicA/0" / f"{0:020d}"
@@ -487,7 +487,7 @@ def test_a_unit_that_claims_all_later_records_is_told(tmp_path):
 
 
 def test_damaged_queues_of_crashed_stores_are_mended_or_told(tmp_path):
-    """Any bytes in a queue: no error that is none of ours, and no good end of a bad queue."""
+    """Any bytes in a queue: only errors of this project, and no good end of a bad queue."""
     factory = small_store(tmp_path / "source", 40, units_per_file=8)
     source = factory.write(abort=b"1")
     known = {(r.queue_offset, r.commit_log_offset) for r in factory.records}
@@ -512,7 +512,7 @@ def test_damaged_queues_of_crashed_stores_are_mended_or_told(tmp_path):
 def test_what_was_flushed_of_an_index_is_proved_by_place_when_the_clock_was_set_back(
     tmp_path, torn
 ):
-    """The newest file ends earlier than the one that the checkpoint calls flushed."""
+    """The newest file ends before the one that the checkpoint calls flushed."""
     factory = StoreFactory(tmp_path, entries=8)
     for number in range(18):
         factory.add(
@@ -684,7 +684,7 @@ def test_a_record_of_no_possible_queue_is_told(tmp_path):
 
 
 def test_the_checkpoint_names_no_record_that_recovery_cuts(tmp_path, monkeypatch):
-    """5.5 would take the place of it for the end of the log, and append after a hole."""
+    """5.5 would take its position for the end of the log, and append after a hole."""
     store = golden("crashed-551")
     root = store.copy_to(tmp_path)
     starts = [line["commit_log_offset"] for line in store.dump("messages") if "topic" in line]

@@ -1,4 +1,4 @@
-"""Damage a copy of a golden store at random, salvage it, and judge what is in the new store."""
+"""Damage a copy of a golden store at random, salvage it, and check the new store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OWN_NAMES = {"INNER_BASE", "INNER_MULTI_QUEUE_OFFSET", "__CRC32#"}
 
 
 class Stored(NamedTuple):
-    """A record: where it is, its bytes, and what of it a salvage must keep."""
+    """A record: its place, its bytes, and the values that a salvage must keep."""
 
     commit_log_offset: int
     raw: bytes
@@ -48,7 +48,7 @@ class Stored(NamedTuple):
 
 
 def what_is_kept(raw: bytes) -> tuple[object, ...]:
-    """Return all of a record that has the same value in both stores."""
+    """Return the values of a record that are the same in both stores."""
     sys_flag = int.from_bytes(raw[36:40], "big", signed=True)
     layout = header_layout(sys_flag)
     header = layout.unpack(raw)
@@ -97,7 +97,7 @@ def records_behind(view: StoreSnapshot) -> list[Stored]:
 
 
 class Damage:
-    """What was done to a copy of a store."""
+    """The damage done to a copy of a store."""
 
     def __init__(self, store: GoldenStore, target: Path, seed: int) -> None:
         self.config = MessageStoreConfig.from_properties(store.config_properties)
@@ -108,7 +108,7 @@ class Damage:
         with StoreSnapshot(self.root, self.config) as view:
             self.originals = records_in(view)
             self.end_offset = view.end_offset
-            # Cut off by a recovery once; without checkpoint or last record nobody knows that.
+            # A recovery once cut them off; without checkpoint or last record that cannot be known.
             self.stale = records_behind(view)
             self._segments = [Path(segment.path) for segment in view.log.segments]
             self._size = view.log.segments.file_size
@@ -123,7 +123,7 @@ class Damage:
 
     @property
     def untouched(self) -> list[Stored]:
-        """Records of which no byte was changed."""
+        """Records without a changed byte."""
         return [record for record in self.originals if not self.is_hit(record)]
 
     def is_hit(self, record: Stored) -> bool:
@@ -137,7 +137,7 @@ class Damage:
         self._hit.append((int(path.name) + at, int(path.name) + at + len(data)))
 
     def _segment(self) -> tuple[Path, int]:
-        """Return a segment that is there, and the bytes of it that hold data."""
+        """Return an existing segment, and its bytes with data."""
         path = self._chance.choice([path for path in self._segments if path.exists()])
         return path, max(min(self.end_offset - int(path.name), path.stat().st_size), 1)
 
@@ -165,7 +165,7 @@ class Damage:
 
     def _lose_segment(self) -> None:
         left = [path for path in self._segments if path.exists()]
-        if len(left) > 2:  # else the size of a segment cannot be seen
+        if len(left) > 2:  # otherwise the size of a segment cannot be seen
             path = self._chance.choice(left)
             path.unlink()
             self._hit.append((int(path.name), int(path.name) + self._size))
@@ -207,7 +207,7 @@ def salvage(damage: Damage, target: Path) -> SalvageReport:
 
 
 def judge(damage: Damage, target: Path, report: SalvageReport) -> None:
-    """Raise AssertionError where the new store lacks something, invents it, or is not sound."""
+    """Raise AssertionError if the new store lacks something, invents it, or is not sound."""
     config = salvaged_config(damage.config)
     found = records_of(target, config)
     told = (damage.root.parent, damage.done)
@@ -220,7 +220,7 @@ def judge(damage: Damage, target: Path, report: SalvageReport) -> None:
         else:
             extra.append(record)
     assert at == len(wanted), (told, wanted[at].commit_log_offset)
-    # What is left are records with changed bytes that no checksum covers; that of the body does.
+    # The rest are records with changed bytes that no checksum covers; that of the body does.
     bodies = [record.body for record in hit]
     end_is_lost = "wrong checkpoint" in damage.done or damage.is_hit(damage.originals[-1])
     stale = [r.kept for r in damage.stale] if end_is_lost else []
@@ -240,9 +240,9 @@ _TAKEN_OVER = {
     FindingKind.SETTINGS_LOST,
     FindingKind.SETTINGS_OLD,
 }
-"""What is in the new store as it was: records of which nothing tells what they were, or whose body
-is not what their flags say, settings that cannot be read, and offsets of groups in queues that lost
-messages."""
+"""Findings of the old store that salvage takes over: records whose meaning is unknown, or whose
+body contradicts their flags, settings that cannot be read, and offsets of groups in queues that
+lost messages."""
 
 
 def check(target: Path, config: MessageStoreConfig, told: Any = "") -> None:
@@ -256,5 +256,5 @@ def check(target: Path, config: MessageStoreConfig, told: Any = "") -> None:
 
 
 def salvaged_config(config: MessageStoreConfig) -> MessageStoreConfig:
-    """Return the configuration that fits a salvaged store: its log lies in one directory."""
+    """Return the configuration for a salvaged store: its log is in one directory."""
     return replace(config, store_path_commit_log=None)

@@ -1,4 +1,4 @@
-"""Golden stores, damaged at random: all that was not hit comes back, nothing is invented."""
+"""Golden stores, damaged at random: all undamaged messages come back, nothing is invented."""
 
 from __future__ import annotations
 

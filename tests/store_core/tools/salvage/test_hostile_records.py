@@ -1,4 +1,4 @@
-"""One record that nobody can take over does not keep the others from it."""
+"""A record that cannot be taken over does not keep the others from the new store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def light(names, offsets, **more):
 
 
 def filled(properties):
-    """Return the properties with one more, so that they have as many bytes as they can have."""
+    """Return the properties with one more, filled up to the largest possible size."""
     bytes_now = sum(len(name) + len(value) + 2 for name, value in properties.items())
     return {**properties, "pad": "x" * (MAX_PROPERTIES_BYTES - bytes_now - len("pad") - 2)}
 
@@ -64,7 +64,7 @@ PROPERTIES = {
     "a broken text": {"KEYS": "\x02\x01\x02", "__CRC32#": "x"},
 }
 NO_DIRECTORY = {"a light queue outside", "a light queue with a long name"}
-"""Queues that nobody can make are named as missing by a check."""
+"""A check names queues that cannot be made as missing."""
 
 
 FIELDS = {

@@ -35,7 +35,7 @@ def test_what_lies_behind_a_loss_closes_up():
     offsets, new = queue([7, 8, 12], [13, 20])
     assert new == [7, 8, 9, 10, 11]
     assert offsets.has_moved
-    # What was not consumed yet is consumed: lost ones are skipped, none comes twice.
+    # Messages not consumed yet are consumed: lost ones are skipped, none comes twice.
     assert [offsets.new_offset(old) for old in (0, 8, 9, 11, 12, 14, 20, 21)] == [
         *(7, 8, 9, 9, 9, 11, 11, 12)
     ]
@@ -140,7 +140,7 @@ def test_of_a_leap_and_a_fall_behind_it_one_is_odd():
 
 
 class Records:
-    """Store times as frames of records have them; all were born at the same time."""
+    """Store times as in frames of records; all were born at the same time."""
 
     def __init__(self, times):
         self._times = np.array(times, np.int64) + T

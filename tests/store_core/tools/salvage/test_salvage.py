@@ -1,4 +1,4 @@
-"""A whole salvage: what stays, what moves, where it may be written, what an interrupt leaves."""
+"""A whole salvage: what stays, what moves, permitted targets, and the remains of an interrupt."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_what_lies_behind_a_loss_moves_and_the_report_says_where(tmp_path):
 
 @pytest.mark.parametrize(("first_offset", "begins_at"), [(0, 0), (4096 * 7, 3)])
 def test_queues_begin_at_0_where_the_log_does(first_offset, begins_at, tmp_path):
-    # Else the units before their first one, which name offset 0, would count as messages.
+    # Otherwise the units before their first one, with offset 0, would count as messages.
     factory = small_store(tmp_path / "old", 0, first_offset=first_offset)
     for number in range(8):
         factory.add(properties={"n": str(number)})
@@ -433,7 +433,7 @@ def test_progress_reaches_its_end(tmp_path):
     assert all(np.diff([done for _, done, _ in seen]) >= 0)
 
 
-# Timer messages of a salvaged store: a broker enqueues them anew, or none would be delivered.
+# A broker enqueues timer messages of a salvaged store again, or none would be delivered.
 
 
 @pytest.fixture
@@ -445,7 +445,7 @@ def test_waiting_timer_messages_are_delivered_after_salvage(tmp_path, clock):
     old, new = tmp_path / "old", tmp_path / "new"
     with timed_store(old, clock) as (store, service):
         put_timed(store, b"waits", TIMER_DELIVER_MS=str(START_MS + 60_000))
-        run(store, service)  # enqueued: the checkpoint is behind it
+        run(store, service)  # enqueued: the checkpoint is older
     assert (old / "config" / "timercheck").exists()
     salvage_store(str(old), str(new), timed_config(old), SalvageOptions(clock))
     with timed_store(new, clock) as (store, service):
@@ -457,7 +457,7 @@ def test_waiting_timer_messages_are_delivered_after_salvage(tmp_path, clock):
 
 @pytest.mark.parametrize("name", ["timerwheel", "timerwheel.5200"])
 def test_the_report_says_what_becomes_of_timer_messages(tmp_path, name):
-    """Also of a broker that keeps snapshots of its wheel."""
+    """Also with a broker that keeps snapshots of its wheel."""
     store = golden("cluster-5x")
     root = store.copy_to(tmp_path / "old")
     (root / "timerwheel").rename(root / name)
@@ -470,7 +470,7 @@ def test_the_report_says_what_becomes_of_timer_messages(tmp_path, name):
     assert tree_state(root) == before
 
 
-# What a salvage says of compacted logs, which it does not take over.
+# Reports of a salvage about compacted logs, which it does not take over.
 
 
 def salvaged_compacted(root: Path, target: Path) -> SalvageReport:
