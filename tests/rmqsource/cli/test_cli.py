@@ -280,7 +280,7 @@ def test_closed_pipe_is_quiet_and_spark_is_not_loaded(store: GoldenStore) -> Non
 
 
 def test_help_knows_what_options_without_a_default_take(run: Run) -> None:
-    """Also before Python 3.11, which wraps their annotations once more than later versions."""
+    """Also before Python 3.11, which adds a wrapper to their annotations."""
     shown = run("messages", "--help").out
     assert "--grep REGEX" in shown
     assert "--last N" in shown

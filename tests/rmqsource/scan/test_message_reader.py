@@ -253,7 +253,7 @@ def test_batches_keep_their_bounds(access):
     assert max(table.num_rows for table in tables) == 100
     # One record can be larger than the rest of the limit, and inflates beyond its stored size.
     assert max(pa.compute.sum(pa.compute.binary_length(t["body"])).as_py() for t in tables) < 72_000
-    assert tables[0].num_rows <= 256, "the first batch answers a limit at once"
+    assert tables[0].num_rows <= 256, "the first batch answers a limit alone"
 
 
 @pytest.mark.parametrize("access", ["commitlog", "consumequeue"])

@@ -158,7 +158,7 @@ class Proof:
     def finish(self) -> None:
         """Check that nothing is missing, and nothing is left over."""
         self.compare()
-        assert not self._delivered, f"nobody put {self._delivered[0]}"
+        assert not self._delivered, f"delivered, but never put: {self._delivered[0]}"
         missing = [put for put, is_sure in self._stored if is_sure]
         assert not missing, f"{len(missing)} not delivered, such as {missing[0]}"
 

@@ -57,7 +57,7 @@ def test_flag_is_set_while_the_index_cannot_be_written():
         with pytest.raises(StoreWriteError):
             call()
         assert flags.flags == RunningFlag.WRITE_INDEX_FILE_ERROR
-        assert flags.write_error is index.error, "known to whoever sees the flag"
+        assert flags.write_error is index.error, "known to every reader of the flag"
     index.error = None
     dispatch("frames")
     assert flags.is_writeable

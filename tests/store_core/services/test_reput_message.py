@@ -121,7 +121,7 @@ def test_what_was_dispatched_is_published_some_rounds_at_once(log, seen, monkeyp
         before = len(seen.offsets)
         while reput.run_once():
             if not reput.behind_bytes:
-                assert found[-1] == len(seen.offsets), "all that was dispatched is found"
+                assert found[-1] == len(seen.offsets), "everything dispatched is published"
         assert seen.offsets == log.offsets
         at_least = [n for n in found if n > before]
         assert max(b - a for a, b in zip([before, *at_least], at_least)) <= 2 * most

@@ -11,7 +11,7 @@ public class MiniHdfs {
         System.out.println("port " + cluster.getNameNodePort());
         System.out.flush();
         while (System.in.read() >= 0) {
-            // until whoever started this closes it
+            // until the parent process closes it
         }
         cluster.shutdown();
     }

@@ -61,7 +61,7 @@ def test_an_offset_that_comes_again_replaces_the_first() -> None:
 def test_taken_in_order_until_nothing_waits() -> None:
     queue = _process_queue()
     assert queue.put(_messages(1, 2, 3))
-    assert not queue.put(_messages(4)), "somebody takes already"
+    assert not queue.put(_messages(4)), "another call takes already"
     assert [each.queue_offset for each in queue.take(3)] == [1, 2, 3]
     assert queue.count == 4
     queue.give_back()
@@ -71,7 +71,7 @@ def test_taken_in_order_until_nothing_waits() -> None:
     assert [each.queue_offset for each in queue.take(9)] == [3, 4]
     assert queue.commit() == 5
     assert queue.take(1) == []
-    assert queue.put(_messages(5)), "nobody takes any more"
+    assert queue.put(_messages(5)), "no call takes any more"
 
 
 def test_cleared_while_the_listener_has_messages() -> None:

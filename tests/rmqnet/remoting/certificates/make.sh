@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the certificates of the TLS tests anew: an authority, a server for localhost and 127.0.0.1,
+# Makes new certificates for the TLS tests: an authority, a server for localhost and 127.0.0.1,
 # and a client whose key has the password "opensesame". They protect nothing. They are valid since
 # 2020, whatever the clock says where the tests run.
 set -e

@@ -8,7 +8,7 @@ import java.util.Base64;
 import java.util.List;
 import org.apache.rocketmq.common.message.MessageDecoder;
 
-/** Property strings, decoded and encoded anew as a broker does that changes one: a line of base64 each. */
+/** Property strings, decoded and encoded again, as by a broker that changes one: a line of base64 each. */
 final class PropertyOrder {
     private PropertyOrder() { }
 

@@ -21,7 +21,7 @@ final class Answers implements TransactionListener {
         producer.getDefaultMQProducerImpl().getTopicPublishInfoTable().put(topic, new TopicPublishInfo());
     }
 
-    /** Opens transactions; every third is to be rolled back when it is checked. */
+    /** Opens transactions; every third is rolled back when it is checked. */
     void prepare(String topic, int count) throws Exception {
         for (int i = 0; i < count; i++) {
             Message message = new Message(topic, "tx", "B" + i, ("of the broker " + i).getBytes("UTF-8"));

@@ -31,7 +31,7 @@ final class Certificates {
         authorityKeys = newKeys();
     }
 
-    /** certificates DIR: ca.pem, server.pem, server.key, client.pem, client.key; and other-ca.pem, of nobody. */
+    /** certificates DIR: ca.pem, server.pem, server.key, client.pem, client.key; and other-ca.pem, which signed none of them. */
     static boolean run(String[] args) throws Exception {
         Path directory = Path.of(args[0]);
         Files.createDirectories(directory);

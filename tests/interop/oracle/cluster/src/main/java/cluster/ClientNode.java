@@ -3,11 +3,11 @@ package cluster;
 import java.util.TreeMap;
 import java.util.Map;
 
-/** RocketMQ's own clients, which obey standard input and say what happened to them. */
+/** RocketMQ's own clients, which obey standard input and report their results. */
 final class ClientNode {
     private ClientNode() { }
 
-    /** client-node: the commands stand with the methods that they name; see README.md. */
+    /** client-node: each command is described at its method; see README.md. */
     static boolean run() throws Exception {
         NodeClients clients = new NodeClients();
         Map<String, Commands.Action> actions = new TreeMap<>();

@@ -31,7 +31,7 @@ import org.apache.rocketmq.store.PutMessageResult;
 
 /**
  * A real message store, replication master or slave, that obeys standard input: one command a line, each answered by
- * one line of JSON. Whoever started it may kill it at any moment.
+ * one line of JSON. The process that started it may kill it at any moment.
  */
 final class HaNode {
     private static final int TOPICS = 3;

@@ -15,7 +15,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
-/** RocketMQ's own admin, asked and told. */
+/** RocketMQ's own admin: queries and changes. */
 final class NodeAdmin {
     private final NodeClients clients;
     private DefaultMQAdminExt admin;
@@ -206,7 +206,7 @@ final class NodeAdmin {
         return plain(admin().queryTopicConsumeByWho(given.getString("topic")));
     }
 
-    /** offsets: topic, timestamp or none; a row a queue with minimum, maximum and what lies at the time. */
+    /** offsets: topic, timestamp or none; a row a queue with minimum, maximum and the offset of the time. */
     Object offsets(JSONObject given) throws Exception {
         List<Map<String, Object>> rows = new ArrayList<>();
         var stats = admin().examineTopicStats(given.getString("topic"));

@@ -7,7 +7,7 @@ import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
 
-/** Where the clients of this JVM connect, and as whom. */
+/** The servers and the account of this JVM's clients. */
 final class NodeClients {
     private String nameServers;
     private RPCHook hook;
@@ -44,7 +44,7 @@ final class NodeClients {
         return new AclClientRPCHook(credentials);
     }
 
-    /** Counts what connect was told; clients that are kept are those of one. */
+    /** Counts the calls of connect; stored clients belong to one of them. */
     int connection() {
         return connection;
     }

@@ -153,7 +153,7 @@ final class NodeConsumers {
         }
     }
 
-    /** The room is what stands before the first dash of a broker's name or a client's instance name. */
+    /** The room is the part of a broker's name or a client's instance name before the first dash. */
     private static final class Rooms implements AllocateMachineRoomNearby.MachineRoomResolver {
         @Override
         public String brokerDeployIn(MessageQueue queue) {
@@ -241,7 +241,7 @@ final class NodeConsumers {
         return rows;
     }
 
-    /** own_offsets: name; the offsets that the consumer keeps, of all its topics; brokers are told them, too. */
+    /** own_offsets: name; the consumer's offsets for all its topics; it also sends them to brokers. */
     Object ownOffsets(JSONObject given) {
         Member member = members.get(given.getString("name"));
         member.consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();

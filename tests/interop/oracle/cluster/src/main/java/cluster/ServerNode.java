@@ -21,7 +21,7 @@ import org.apache.rocketmq.remoting.netty.TlsSystemConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/** A real name server or broker that obeys standard input. Whoever started it may kill it at any moment. */
+/** A real name server or broker that obeys standard input. Its parent may kill it at any moment. */
 final class ServerNode {
     private static final int GET_ROUTE_BY_TOPIC = 105;
     private static final int ANSWER_MS = 3_000;
@@ -126,7 +126,7 @@ final class ServerNode {
             String route = new String(answer.getBody() == null ? new byte[0] : answer.getBody(), StandardCharsets.UTF_8);
             return answer.getCode() == 0 && route.contains("\"" + broker + "\"");
         } catch (RemotingException e) {
-            return false;  // too busy to answer in time: whoever asks has a deadline
+            return false;  // too busy to answer in time: the caller has a deadline
         }
     }
 
