@@ -13,7 +13,7 @@ _CHUNK = 1 << 20
 
 
 def send(paths: list[str]) -> None:
-    """Send the bytes of files to whoever connects first."""
+    """Send the bytes of files to the first client that connects."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tell("listening", port=listener.getsockname()[1])
         peer, _ = listener.accept()

@@ -51,7 +51,7 @@ class Context:
         return session
 
     def root(self, spec: StoreSpec) -> str:
-        """Return the path of a store, which nobody may change."""
+        """Return the path of a store, which must not be changed."""
         return str(ensure_store(self.work, spec).resolve())
 
     def close(self) -> None:

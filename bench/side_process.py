@@ -31,7 +31,7 @@ class SideProcess:
     command
         Program and arguments; lines that begin with ``{"figure"`` are figures, others its log.
     env
-        Its environment; None: that of this process.
+        Its environment; that of this process if None.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:

@@ -30,7 +30,7 @@ def make_session() -> SparkSession:
         filter(None, (project, os.environ.get("PYTHONPATH")))
     )
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Planning workers import the project anew for each job: compiled, as an installed one is.
+    # Planning workers import the project again for each job: compiled, as an installed one is.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spark = (
         SparkSession.builder.master("local[2]")

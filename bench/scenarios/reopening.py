@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.002
 def dispatch_all(context: Context) -> list[Figure]:
     """Open a store whose queues and index are gone."""
     lost = (CONSUME_QUEUE_DIR, INDEX_DIR)
-    return [_reopened(context, "k", "queues and index made anew from the log", lost, abort=False)]
+    return [_reopened(context, "k", "queues and index rebuilt from the log", lost, abort=False)]
 
 
 def abnormal_recovery(context: Context) -> list[Figure]:
@@ -80,4 +80,4 @@ def _copy(source: Path, root: Path, lost: tuple[str, ...], *, abort: bool) -> No
         shutil.rmtree(root / name)
     if abort:
         (root / ABORT_FILE).touch()
-    os.sync()  # else whoever forces files to the disk waits for the copy to get there
+    os.sync()  # else any process that forces files to the disk waits for the copy to get there

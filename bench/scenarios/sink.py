@@ -193,7 +193,7 @@ def _copy(parts: Sequence[StagedPart], target: Path) -> None:
 def _take_memory(path: Path, parts: Sequence[StagedPart]) -> None:
     """Write and delete a file, so that what comes next writes into memory that is at hand.
 
-    A virtual machine gives free memory back to its host, and gets it anew page by page: writing
+    A virtual machine gives free memory back to its host, and gets it again page by page: writing
     there takes five times as long, of whichever side meets it.
     """
     os.sync()

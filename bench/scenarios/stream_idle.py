@@ -27,7 +27,7 @@ _TRIGGER_MS = re.compile(r'"triggerExecution" : ([0-9]+)')
 
 
 def idle_triggers(context: Context) -> list[Figure]:
-    """Follow 1 GiB in 200 queues that a broker has open and nobody writes to."""
+    """Follow 1 GiB in 200 queues that a broker has open, without writes."""
     rows = 20_000 if context.quick else 1_000_000
     ours: list[float] = []
     other: list[float] = []

@@ -105,7 +105,7 @@ class TlsFiles:
     verify: bool = option(
         "tlsVerify",
         parse_bool,
-        "`false`: take any certificate, which protects from nobody who can answer in a broker's "
+        "`false`: take any certificate, which protects from no one who can answer in a broker's "
         "place",
         "true",
     )
