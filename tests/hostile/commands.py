@@ -545,7 +545,7 @@ def _writing(case: Case) -> str:
             raise WrongError(f"{type(err).__name__} without a word") from err
         return type(err).__name__
     if commit is None or commit.messages != 3:
-        return "skipped"  # the ledger file has it, whatever its content
+        return "skipped"  # the ledger calls it committed, true or not
     rows = case.rows(("body",), mode="DROPMALFORMED", failOnDataLoss="false")
     bodies = [row["body"] for row in rows or () if row["body"] in {b"w1", b"w2", b"w3"}]
     if sorted(bodies) != [b"w1", b"w2", b"w3"]:
