@@ -158,7 +158,7 @@ def test_unpacked_store_is_whole(bundled: DemoStore) -> None:
 
 
 def test_the_packages_work_out_of_a_zip(tmp_path: Path) -> None:
-    """Start it as ``spark-submit --py-files`` sends it."""
+    """They are packed as for ``spark-submit --py-files``."""
     archive = tmp_path / "rmqsource.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for package in ("rmqsource", "store_core"):
