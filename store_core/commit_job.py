@@ -132,15 +132,15 @@ def commit_job(
             committing.complete()
         except Exception:  # whatever it is: the job is in the log, and must not look failed
             logger.warning(
-                "job %s is in the log of %s and counts as committed, do not write it again; but "
-                "not all that follows could be done, and the store's next opening makes up for it",
+                "job %s is in the log of %s and counts as committed: do not write it again. A "
+                "later step failed; the store completes the job when it is next opened",
                 commit.job,
                 store.root,
                 exc_info=True,
             )
             committing.note()
     logger.info(
-        "committed %d messages of %d bytes at %d of %s",
+        "committed %d messages (%d bytes) at offset %d of %s",
         commit.messages,
         commit.record_bytes,
         commit.start_offset,
@@ -217,7 +217,8 @@ class _Committing:
         try:
             Ledger(self.store.root).record(self.commit, self.steps)
         except (StoreError, OSError) as err:
-            logger.warning("%s: the next opening notes job %s: %s", self.store.root,
+            logger.warning("%s: cannot record job %s as committed; the store does this when it is "
+                           "next opened: %s", self.store.root,
                            self.commit.job, err)  # fmt: skip
 
     def _dispatch(self) -> None:
@@ -275,7 +276,10 @@ class _Committing:
                 self.steps.remove_file("undo intent", str(Path(self.directory) / INTENT_FILE))
         except (StoreError, OSError) as err:
             logger.warning(
-                "%s: the store's next opening erases what the job wrote: %s", self.directory, err
+                "%s: cannot erase what the job wrote; the store does this when it is next opened: "
+                "%s",
+                self.directory,
+                err,
             )
 
 

@@ -67,7 +67,7 @@ class EventLoopThread:
         loop = self._running_loop()
         if loop is None:
             work.close()
-            raise RuntimeError(f"{self._name} does not run")
+            raise RuntimeError(f"{self._name} is not running")
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def call(self, function: Callable[..., object], *args: object) -> bool:

@@ -73,7 +73,7 @@ NO_TRANSIENT_POOL = 2**31 - 1
 """RocketMQ's number of remaining buffers if there is no transient store pool."""
 _FORKED = (
     "process {} has this store open, and this process is a fork of it: it has neither the store's "
-    "lock nor its services. Put and read there, or read here with a StoreSnapshot"
+    "lock nor its services. Put and read in that process, or read here with a StoreSnapshot"
 )
 _stores: weakref.WeakSet[MessageStore] = weakref.WeakSet()
 """The stores of this process, which a forked child must not use."""
@@ -226,7 +226,7 @@ class MessageStore(StoreQueries, ShuttingDown):
             closing, self._open = self._open, None  # first, as a running read must notice it
             if closing is not None and not closing.shutdown():
                 root = self.config.store_path_root_dir
-                logger.warning("%s is not stopped cleanly: the next start recovers it", root)
+                logger.warning("%s was not stopped cleanly: the next start recovers it", root)
 
     def destroy(self) -> None:
         """Stop, and delete log, queues, index, checkpoint, timer log and wheel, loaded or not.
@@ -334,7 +334,9 @@ class MessageStore(StoreQueries, ShuttingDown):
         """
         with self._changing:
             if ends is not None and self._transaction_ends not in (None, ends):
-                raise TransactionError("another service ends these transactions: stop it first")
+                raise TransactionError(
+                    "another service already ends this store's transactions: stop it first"
+                )
             self._transaction_ends = ends
 
     def use_timers(self, waiting_at: Callable[[int], int] | None) -> None:
@@ -375,7 +377,7 @@ class MessageStore(StoreQueries, ShuttingDown):
         found = self._opened()
         if not found.config.is_slave:
             raise StoreConfigError(
-                f"brokerRole is {found.config.broker_role}: only the log of a SLAVE comes from "
+                f"brokerRole is {found.config.broker_role}: only a SLAVE takes its log from "
                 "another store"
             )
         found.append_data(offset, data)

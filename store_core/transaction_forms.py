@@ -211,7 +211,7 @@ def commit_message(half: Message) -> Message:
     if not facts.topic or facts.queue_id is None:
         raise ValueError(
             f"the half message at {half.commit_log_offset} has no {REAL_TOPIC}, or its "
-            f"{REAL_QUEUE_ID} is no queue"
+            f"{REAL_QUEUE_ID} is not a queue"
         )
     return _stored(
         half,

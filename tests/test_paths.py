@@ -67,7 +67,7 @@ def test_offsets_of_a_broadcasting_consumer_are_kept(tmp_path: Path, kind: type)
 
 
 def test_a_number_is_no_directory() -> None:
-    with pytest.raises(ClientError, match="offset_directory=5: a text is needed"):
+    with pytest.raises(ClientError, match="offset_directory=5: expected a string"):
         PushConsumerOptions(offset_directory=5)  # type: ignore[arg-type]
 
 

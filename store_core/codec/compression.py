@@ -141,7 +141,7 @@ def _inflate_zlib(body: bytes, limit: int) -> bytes:
     if len(inflated) > limit:
         raise _too_long(limit)
     if not stream.eof:
-        raise CorruptBodyError(f"the zlib body of {len(body)} bytes is cut off")
+        raise CorruptBodyError(f"the zlib body of {len(body)} bytes is truncated")
     return inflated
 
 

@@ -215,7 +215,7 @@ def body_crc_failures(frames: RecordFrames) -> list[BadBody]:
     expected = frames.column("body_crc").view(np.uint32)
     wrong = np.flatnonzero((actual != expected) & (length > 0))
     return [
-        BadBody(row, f"the body's CRC is {actual[row]}, the record says {expected[row]}")
+        BadBody(row, f"the body's CRC is {actual[row]}, but the record says {expected[row]}")
         for row in wrong.tolist()
     ]
 
@@ -237,7 +237,7 @@ def property_crc_failures(frames: RecordFrames) -> list[BadRecord]:
     wrong = np.flatnonzero(actual != stored)
     return [
         BadRecord(
-            int(rows[at]), f"the record's CRC is {actual[at]}, its property says {stored[at]}"
+            int(rows[at]), f"the record's CRC is {actual[at]}, but its property says {stored[at]}"
         )
         for at in wrong.tolist()
     ]

@@ -303,15 +303,15 @@ def inner_item_spans(buf: Any, start: int, end: int) -> npt.NDArray[np.int64]:
         flag, body_length = flag_and_length(view, at + _FLAG_AT)
         properties_at = body_at + body_length + PROPERTIES_LENGTH_BYTES
         if body_length < 0 or properties_at > end:
-            raise _damaged(items, at - start, f"body length {body_length}")
+            raise _damaged(items, at - start, f"invalid body length {body_length}")
         (properties_length,) = two_bytes(view, properties_at - PROPERTIES_LENGTH_BYTES)
         if properties_length < 0 or properties_at + properties_length > end:
-            raise _damaged(items, at - start, f"properties length {properties_length}")
+            raise _damaged(items, at - start, f"invalid properties length {properties_length}")
         spans.extend((flag, body_at, body_length, properties_at, properties_length))
         at = properties_at + properties_length
         items += 1
         if items > _MAX_ITEMS:
-            raise CorruptBodyError(f"the body holds more than {_MAX_ITEMS} messages")
+            raise CorruptBodyError(f"the body contains more than {_MAX_ITEMS} messages")
     return np.array(spans, np.int64).reshape(-1, 5)
 
 

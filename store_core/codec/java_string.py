@@ -131,7 +131,7 @@ def _hashes_in_blocks(
 def _offsets_and_data(strings: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     large = pa.types.is_large_string(strings.type) or pa.types.is_large_binary(strings.type)
     if not (large or pa.types.is_string(strings.type) or pa.types.is_binary(strings.type)):
-        raise TypeError(f"an array of strings or bytes is needed, not {strings.type}")
+        raise TypeError(f"expected an array of strings or bytes, not {strings.type}")
     _, offsets_buffer, data_buffer = strings.buffers()
     width = 8 if large else 4
     offsets = np.frombuffer(

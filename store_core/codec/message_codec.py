@@ -154,12 +154,12 @@ def queue_of_record(buf: Any, commit_log_offset: int) -> tuple[bytes, int] | Non
 def _check(record: StoredRecord, commit_log_offset: int, check_crc: bool) -> None:
     if record.commit_log_offset != commit_log_offset:
         raise _DamageError(
-            f"the record says it is at offset {record.commit_log_offset}, "
-            f"but lies at {commit_log_offset}"
+            f"the record says it is at offset {record.commit_log_offset}, but it is at "
+            f"{commit_log_offset}"
         )
     if check_crc and record.body and body_crc(record.body) != record.body_crc:
         raise _DamageError(
-            f"the CRC of the body is {body_crc(record.body)}, stored is {record.body_crc}"
+            f"the CRC of the body is {body_crc(record.body)}, but the record says {record.body_crc}"
         )
 
 
@@ -195,16 +195,18 @@ def _parts(view: memoryview, at: int, end: int) -> _Parts:
     body_end = body_at + header.body_length
     topic_at = body_end + topic_length.size
     if header.body_length < 0 or topic_at > stop:
-        raise _DamageError(f"body length {header.body_length} in a record of {total_size} bytes")
+        raise _DamageError(
+            f"invalid body length {header.body_length} in a record of {total_size} bytes"
+        )
     (topic_bytes,) = topic_length.unpack_from(view, body_end)
     topic_end = topic_at + topic_bytes
     properties_at = topic_end + PROPERTIES_LENGTH_BYTES
     if topic_bytes < 0 or properties_at > stop:
-        raise _DamageError(f"topic length {topic_bytes} in a record of {total_size} bytes")
+        raise _DamageError(f"invalid topic length {topic_bytes} in a record of {total_size} bytes")
     (properties_bytes,) = _SHORT.unpack_from(view, topic_end)
     if properties_bytes < 0 or properties_at + properties_bytes != stop:
         raise _DamageError(
-            f"properties length {properties_bytes} in a record of {total_size} bytes, "
+            f"invalid properties length {properties_bytes} in a record of {total_size} bytes: "
             f"{stop - properties_at} are left for them"
         )
     return _Parts(header, body_at, body_end, topic_at, topic_end, properties_at, stop)
@@ -213,7 +215,9 @@ def _parts(view: memoryview, at: int, end: int) -> _Parts:
 def _frame(view: memoryview, at: int, end: int) -> tuple[int, struct.Struct]:
     """Check size and magic code; return the size and the format of the topic length."""
     if at < 0 or at + RECORD_PREFIX.size > end:
-        raise _DamageError(f"no record begins here: {max(end - at, 0)} readable bytes are left")
+        raise _DamageError(
+            f"no record begins here: only {max(end - at, 0)} readable bytes are left"
+        )
     total_size, magic_code = RECORD_PREFIX.struct.unpack_from(view, at)
     topic_length = _TOPIC_LENGTHS.get(magic_code)
     if topic_length is None:
@@ -221,9 +225,11 @@ def _frame(view: memoryview, at: int, end: int) -> tuple[int, struct.Struct]:
             raise _DamageError("a blank record: the rest of the segment is unused")
         raise _DamageError(f"magic code {magic_code & 0xFFFFFFFF:#010x} is not that of a record")
     if total_size < MIN_RECORD_BYTES:
-        raise _DamageError(f"record of {total_size} bytes; the smallest has {MIN_RECORD_BYTES}")
+        raise _DamageError(
+            f"a record of {total_size} bytes: the smallest possible one has {MIN_RECORD_BYTES}"
+        )
     if at + total_size > end:
-        raise _DamageError(f"record of {total_size} bytes, of which {end - at} are readable")
+        raise _DamageError(f"a record of {total_size} bytes, of which only {end - at} are readable")
     return total_size, topic_length
 
 

@@ -180,7 +180,9 @@ def parse_host(text: str) -> bytes:
         )
         return packed + struct.pack(">i", int(port_text))
     except (ValueError, struct.error) as err:
-        raise ValueError(f"no host in the form ip:port or [ipv6]:port: {text!r} ({err})") from err
+        raise ValueError(
+            f"expected a host as ip:port or [ipv6]:port, not {text!r} ({err})"
+        ) from err
 
 
 def host_column(raw: npt.NDArray[np.uint8]) -> Array:
@@ -192,7 +194,7 @@ def host_column(raw: npt.NDArray[np.uint8]) -> Array:
         Shape (n, 8) or (n, 20): the stored bytes.
     """
     if raw.shape[1:] not in ((IPV4_HOST_BYTES,), (IPV6_HOST_BYTES,)):
-        raise ValueError(f"hosts have the shape (n, 8) or (n, 20), not {raw.shape}")
+        raise ValueError(f"hosts must have the shape (n, 8) or (n, 20), not {raw.shape}")
     if len(raw) == 0:
         return pa.array([], pa.string())
     raw = np.ascontiguousarray(raw)

@@ -104,7 +104,10 @@ def encode_records(
     sizes = _FIXED_BYTES + wide_topic + topic_bytes + body_bytes + properties_bytes
     sizes += _V6_GROWTH * (born_v6 + store_v6.astype(np.int64))
     if int(sizes.sum()) > _MAX_BLOCK_BYTES:
-        raise ValueError(f"the records have {int(sizes.sum())} bytes, more than 2 GiB: use slices")
+        raise ValueError(
+            f"the records have {int(sizes.sum())} bytes, more than 2 GiB: encode the batch in "
+            "slices"
+        )
     numbers = {name: _numbers(batch, name) for name in _NUMBERS if name in batch.schema.names}
     numbers["total_size"], numbers["body_length"] = sizes, body_bytes
     numbers["body_crc"] = _body_crcs(body)

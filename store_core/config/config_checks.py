@@ -24,7 +24,7 @@ _DELAY_LEVEL = re.compile(rf"([+-]?[0-9]{{1,{_MAX_DELAY_DIGITS}}})([smhd])", re.
 _SHOWN_CHARACTERS = 200
 _BOOLS = {"true": True, "false": False}
 _KINDS = {"int": int, "bool": bool, "float": float, "str": str}
-_WANTED = {int: "a whole number", bool: "True or False", float: "a number", str: "a text"}
+_WANTED = {int: "a whole number", bool: "True or False", float: "a number", str: "a string"}
 
 
 @cache
@@ -90,16 +90,18 @@ class Settings:
         for name, choices in self._choices.items():
             if values[name] not in choices:
                 raise self._error(
-                    f"{self.keys[name]}={shortened(values[name])}: one of {', '.join(choices)} is "
-                    "needed"
+                    f"{self.keys[name]}={shortened(values[name])}: expected one of "
+                    f"{', '.join(choices)}"
                 )
 
     def _check_value(self, key: str, kind: type, value: Any, bounds: Bounds) -> None:
         is_kind = isinstance(value, (int, float) if kind is float else kind)
         if not is_kind or (isinstance(value, bool) and kind is not bool):
-            raise self._error(f"{key}={value!r}: {_WANTED[kind]} is needed")
+            raise self._error(f"{key}={value!r}: expected {_WANTED[kind]}")
         if kind is str and not _is_file_name(value):
-            raise self._error(f"{key}={shortened(value)}: NUL and half characters are not allowed")
+            raise self._error(
+                f"{key}={shortened(value)}: NUL characters and unpaired surrogates are not allowed"
+            )
         if kind in (int, float) and not bounds[0] <= value <= bounds[1]:
             most = "or more" if bounds[1] == math.inf else f"to {bounds[1]}"
             raise self._error(f"{key}={value}: must be {bounds[0]} {most}")
@@ -112,7 +114,7 @@ class Settings:
         if kind is bool:
             value = _BOOLS.get(text.strip().lower())
             if value is None:
-                raise StoreConfigError(f"{key}={shortened(text)}: true or false is needed")
+                raise StoreConfigError(f"{key}={shortened(text)}: expected true or false")
             return value
         return text
 
@@ -147,7 +149,7 @@ def shortened(text: str) -> str:
 
 def _parse_int(key: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
-        raise StoreConfigError(f"{key}={shortened(text)}: a whole number is needed")
+        raise StoreConfigError(f"{key}={shortened(text)}: expected a whole number")
     return int(text)
 
 
@@ -160,7 +162,7 @@ def parse_hours(key: str, text: str) -> tuple[int, ...]:
     hours = tuple(_parse_int(key, word) for word in words)
     if not hours or not all(0 <= hour <= _LAST_HOUR for hour in hours):
         raise StoreConfigError(
-            f"{key}={shortened(text)}: hours 0 to 23, separated by semicolons, are needed"
+            f"{key}={shortened(text)}: expected hours from 0 to 23, separated by semicolons"
         )
     return hours
 

@@ -168,7 +168,7 @@ _ALWAYS = 2**63 - 1
 def _configs(items: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
     for key, value in items:
         if value[:1] != bytes([JSON_SERIALIZATION]):
-            raise ValueError(f"{key!r} is kept in another way than as JSON")
+            raise ValueError(f"{key!r} is not stored as JSON")
         yield _text(name_of_key(key)), _json(value[1:])
 
 

@@ -214,7 +214,7 @@ def load_config_file(
 
 
 def _warn_unread(err: Exception) -> None:
-    logger.warning("%s; it counts as missing here", err)
+    logger.warning("%s; it is treated as missing here", err)
 
 
 def find_config_file(
@@ -340,7 +340,7 @@ def _filter_type(value: Any, name: str, default: str) -> str:
         return _FILTER_TYPES[int(value)]
     if not isinstance(value, str):
         raise ValueError(  # noqa: TRY004 (one kind of failure)
-            f"{name}: one of {', '.join(_FILTER_TYPES)} was expected, not {value!r:.80}"
+            f"{name}: expected one of {', '.join(_FILTER_TYPES)}, not {value!r:.80}"
         )
     return value.upper() if value.upper() in _FILTER_TYPES else default
 
@@ -432,7 +432,8 @@ def static_topics_note(topics: tuple[str, ...]) -> str:
     names = ", ".join(topics[:_NAMED])
     return (
         f"static topics ({names}{more}): consumers see logical offsets "
-        f"(config/{_STATIC_TOPICS_FILE}); those here are physical, of this broker's own queues"
+        f"(config/{_STATIC_TOPICS_FILE}); the offsets here are physical ones, in this broker's "
+        "own queues"
     )
 
 

@@ -274,7 +274,7 @@ def _load(path: Path) -> tuple[dict[str, Any], Path]:
     try:
         return _read(path)
     except StoreFormatError as err:
-        advice = "restore the file, or move it away: a broker makes it anew"
+        advice = "restore the file, or move it away: a broker recreates it"
         raise StoreFormatError(f"{err.reason}. {advice}", err.path) from err
 
 
@@ -319,7 +319,7 @@ def _load_or_set_aside(path: Path) -> tuple[dict[str, Any], Path]:
         return _read(path)
     except StoreFormatError as err:
         kept = set_aside(str(path))
-        logger.warning("%s; it is made anew, and kept as %s", err, kept)
+        logger.warning("%s; it is recreated, and the old file is kept as %s", err, kept)
         return {}, path
 
 

@@ -114,7 +114,9 @@ def _set_aside_unreadable(root: str, path: Path) -> None:
         if data is not None:
             parse_consumer_filters(data)
     except (StoreFormatError, ValueError) as err:
-        logger.warning("%s; it is written anew, and kept as %s", err, set_aside(str(path)))
+        logger.warning(
+            "%s; it is rewritten, and the old file is kept as %s", err, set_aside(str(path))
+        )
 
 
 def _fields(data: ConsumerFilterData) -> dict[str, Any]:

@@ -214,7 +214,7 @@ def _parse_number(text: str, at: int) -> tuple[Any, int]:
 def _string(text: str, at: int) -> tuple[str, int]:
     found = _STRING[text[at]].match(text, at)
     if found is None:
-        raise json.JSONDecodeError("unterminated text", text, at)
+        raise json.JSONDecodeError("unterminated string", text, at)
     if "\\" not in found.group(1):
         return found.group(1), found.end()
 
@@ -223,7 +223,7 @@ def _string(text: str, at: int) -> tuple[str, int]:
         if len(code) > 1:
             return chr(int(code[1:], 16))
         if code not in _ESCAPED:
-            raise json.JSONDecodeError("no such escape", text, at)
+            raise json.JSONDecodeError("unknown escape sequence", text, at)
         return _ESCAPED[code]
 
     return _joined(_ESCAPE.sub(plain, found.group(1))), found.end()
@@ -256,7 +256,7 @@ def _key(text: str, at: int) -> tuple[Any, int]:
         try:
             return frozenset(members.items()), end
         except TypeError as err:
-            raise json.JSONDecodeError("a key holds a list or an object", text, at) from err
+            raise json.JSONDecodeError("a key contains a list or an object", text, at) from err
     word = _BARE_WORD.match(text, at)
     if word is not None:
         return word.group(), word.end()

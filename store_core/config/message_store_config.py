@@ -360,7 +360,7 @@ class MessageStoreConfig:
             text = properties.get(key)
             if text is None and key in old:
                 text = properties[old[key]]
-                _say(f"{old[key]}={text} counts as {key}, as up to release 4.5.1")
+                _say(f"{old[key]}={text} sets {key}, in the spelling used up to release 4.5.1")
             if text is not None:
                 text = text.strip() if name in _CHOICES else text
                 values[name] = STORE_SETTINGS.parse(name, text)
@@ -409,7 +409,7 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
     for key, given in read_properties(path).items():
         place = f"{path}, line {given.line}"
         if has_byte_order_mark(key):
-            _say(f"{place}: begins with a byte order mark, so that RocketMQ does not know this key")
+            _say(f"{place}: begins with a byte order mark, so RocketMQ does not recognize this key")
         try:
             text = as_java_reads(key, given.value, place)
             name = _OLD_SPELLINGS.get(key, key)
@@ -417,7 +417,7 @@ def load_broker_config(path: str | os.PathLike[str]) -> dict[str, str]:
                 MessageStoreConfig.from_properties({name: text})  # raises if no store can have it
             found[key] = text
         except StoreConfigError as err:
-            _say(f"{place}: {err}; the default counts, as in RocketMQ")
+            _say(f"{place}: {err}; the default applies, as in RocketMQ")
     return found
 
 
@@ -454,12 +454,15 @@ def as_java_reads(key: str, text: str, place: str) -> str:
     kind = java_type(key)
     if kind == "boolean":
         if text.lower() not in {"true", "false"}:
-            _say(f"{place}: {key}={shortened(text)} is false, as in RocketMQ: true was expected")
+            _say(
+                f"{place}: {key}={shortened(text)} is read as false, as in RocketMQ: expected "
+                "true or false"
+            )
         return str(text.lower() == "true").lower()
     if kind in _JAVA_BITS:
         text = str(_java_number(key, text, _JAVA_BITS[kind]))
     elif kind == "double" and not _JAVA_DOUBLE.fullmatch(text.strip()):
-        raise StoreConfigError(f"{key}={shortened(text)}: a number is needed")
+        raise StoreConfigError(f"{key}={shortened(text)}: expected a number")
     elif kind is not None:
         text = text.strip(_JAVA_BLANKS)
     return text
@@ -468,7 +471,7 @@ def as_java_reads(key: str, text: str, place: str) -> str:
 def _java_number(key: str, text: str, bits: int) -> int:
     number = int(text) if _JAVA_NUMBER.fullmatch(text) else None
     if number is None or not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
-        raise StoreConfigError(f"{key}={shortened(text)}: a whole number of {bits} bits is needed")
+        raise StoreConfigError(f"{key}={shortened(text)}: expected a whole number of {bits} bits")
     return number
 
 

@@ -123,8 +123,9 @@ def timers_are_elsewhere(directory: StoreDirectory) -> str:
         return ""
     return (
         f"{directory.resolve(ROCKSDB_STORE_DIR)}: the broker keeps the timers of this store in "
-        "RocksDB (timerRocksDBEnable=true), which is only read here: what was delivered could not "
-        "be noted, and its broker would deliver it again. Let a broker deliver its timer messages"
+        "RocksDB (timerRocksDBEnable=true), which is read-only here: deliveries could not be "
+        "recorded, and the broker would deliver the messages again. Let the broker deliver its "
+        "timer messages"
     )
 
 
@@ -149,7 +150,7 @@ def _pairs(directory: StoreDirectory, family: str) -> list[tuple[bytes, bytes]]:
         return []
     if not databases_are_readable():
         raise StoreKindError(
-            "the broker keeps timers and transactions in this RocksDB database, which is not "
+            "the broker keeps timers and transactions in this RocksDB database, which cannot be "
             f"read: install the Python package {DATABASE_PACKAGE!r} (extra rocksdb)",
             path,
         )

@@ -126,8 +126,8 @@ def offset_key_parts(key: bytes) -> tuple[bytes, bytes, int]:
 
 def _text(data: bytes) -> tuple[bytes, bytes]:
     if len(data) < _SHORT.size:
-        raise ValueError(f"the key ends in a length: {data!r}")
+        raise ValueError(f"the key ends within a length: {data!r}")
     stop = _SHORT.size + _SHORT.unpack_from(data)[0]
     if len(data) < stop:
-        raise ValueError(f"the key ends in a name: {data!r}")
+        raise ValueError(f"the key ends within a name: {data!r}")
     return data[_SHORT.size : stop], data[stop:]

@@ -52,7 +52,7 @@ def read_error(err: OSError, path: str) -> StoreReadError:
     elif isinstance(err, FileNotFoundError):
         kind = FileVanishedError
         gone = missing_directory(path)
-        reason += f": {gone} does not exist any more" if gone else ""
+        reason += f": {gone} no longer exists" if gone else ""
     return kind(reason, path)
 
 
@@ -93,7 +93,9 @@ class ByteSource(Closing, ABC):
         if len(starts) == 0:
             return np.empty((0, width), np.uint8)
         if int(starts.min()) < 0 or int(starts.max()) > self.size - width:
-            text = f"{self.path}: pieces of {width} bytes reach outside of {self.size} bytes"
+            text = (
+                f"{self.path}: pieces of {width} bytes reach outside the file of {self.size} bytes"
+            )
             raise OffsetOutOfRangeError(text)
         return self._gather(starts, width)
 
@@ -138,7 +140,7 @@ class ByteSource(Closing, ABC):
     def _clip(self, start: int, length: int) -> tuple[int, int]:
         """Return ``start, stop``, clipped to the file."""
         if start < 0 or length < 0:
-            text = f"{self.path}: bytes [{start}, {start} + {length}) were asked for"
+            text = f"{self.path}: invalid range of bytes: [{start}, {start} + {length})"
             raise OffsetOutOfRangeError(text)
         return min(start, self.size), min(start + length, self.size)
 
@@ -365,8 +367,8 @@ def refuse_link(path: str) -> None:
     """Raise OSError if ``path`` is a link, whatever it leads to."""
     if Path(path).is_symlink():
         text = (
-            f"is a link to {Path(path).readlink()}; nothing is written through links to files: put "
-            "the file itself there"
+            f"is a link to {Path(path).readlink()}; the store does not write through links to "
+            "files: put the file itself there"
         )
         raise OSError(errno.ELOOP, text, path)
 
@@ -375,15 +377,15 @@ def refuse_other_names(path: str, found: os.stat_result) -> None:
     """Raise OSError if a file has other names (hard links), which a write would change too."""
     if stat_mode.S_ISREG(found.st_mode) and found.st_nlink > 1:
         text = (
-            f"has {found.st_nlink} names (hard links): what is written here would be written to a "
-            "file elsewhere, such as that of a backup. Copy the store (cp -a) and take the copy"
+            f"has {found.st_nlink} names (hard links): a write here would also change a file "
+            "elsewhere, such as a backup. Copy the store (cp -a) and use the copy"
         )
         raise OSError(errno.EMLINK, text, path)
 
 
 def kind_of_file(mode: int) -> str:
     """Return what a ``stat`` mode stands for; '' for a regular file."""
-    return "" if stat_mode.S_ISREG(mode) else _KINDS.get(stat_mode.S_IFMT(mode), "no file")
+    return "" if stat_mode.S_ISREG(mode) else _KINDS.get(stat_mode.S_IFMT(mode), "a special file")
 
 
 def _open_regular(
@@ -413,7 +415,7 @@ def _stat(path: str) -> os.stat_result | None:
     except OSError:  # opening it reports why, or creates it
         return None
     except ValueError as err:
-        raise OSError(_NOT_REGULAR, "is no path: it holds a NUL", path) from err
+        raise OSError(_NOT_REGULAR, "is not a path: it contains a NUL", path) from err
 
 
 def _allow(path: str, found: os.stat_result) -> None:

@@ -24,8 +24,8 @@ _ZEROS = bytes(1 << 20)
 _WRITEBACK_BYTES = 1 << 16
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _NOT_OPENED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_FREE_SPACE = "free space on this disk, then put again"
-_MORE_FILES = "allow more open files (ulimit -n), or use larger segments, then put again"
+_FREE_SPACE = "free space on this disk, then try again"
+_MORE_FILES = "allow more open files (ulimit -n), or use larger segments, then try again"
 _ADVICE = {
     errno.ENOSPC: _FREE_SPACE,
     errno.EDQUOT: _FREE_SPACE,
@@ -34,8 +34,8 @@ _ADVICE = {
     errno.EACCES: "let the user of this process write there",
     errno.EPERM: "let the user of this process write there",
     errno.EROFS: "mount this disk writable",
-    errno.ENOENT: "bring the directory back (is its disk mounted?)",
-    errno.EIO: "this disk has a defect; look at the system's log",
+    errno.ENOENT: "restore the directory (is its disk mounted?)",
+    errno.EIO: "this disk has a fault; check the system log",
 }
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -48,7 +48,7 @@ def write_error(err: OSError, path: str) -> StoreWriteError:
     advice = _ADVICE.get(err.errno or 0)
     gone = missing_directory(path) if err.errno == errno.ENOENT else ""
     if gone:
-        advice = f"bring the directory back, {gone} does not exist any more (is its disk mounted?)"
+        advice = f"restore the directory: {gone} no longer exists (is its disk mounted?)"
     return StoreWriteError(f"{reason}: {advice}" if advice else reason, path)
 
 

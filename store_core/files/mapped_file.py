@@ -349,7 +349,9 @@ class MappedFile(WritableMap):
         at = self.wrote_position
         stop = at + len(data)
         if stop > self.file_size:
-            raise ValueError(f"{len(data)} bytes do not fit at {at} of {self.file_size}")
+            raise ValueError(
+                f"{len(data)} bytes do not fit at position {at} of a file of {self.file_size} bytes"
+            )
         buffer = self._buffer
         if buffer is None:
             self._write(at, data)
@@ -412,7 +414,7 @@ class MappedFile(WritableMap):
                 raise StoreWriteError(self._flush_failure.reason, self.path)
             sync_data(self.descriptor())
             if not self._is_destroyed and os.fstat(self.descriptor()).st_nlink == 0:
-                raise FileNotFoundError(errno.ENOENT, "somebody deleted it while it was in use")
+                raise FileNotFoundError(errno.ENOENT, "it was deleted while it was in use")
             if not self._directory_is_flushed:
                 flush_directory(os.path.dirname(self.path))
                 self._directory_is_flushed = True
@@ -438,7 +440,7 @@ class MappedFile(WritableMap):
             Force them to the disk every so many bytes; not at all if None.
         """
         if self.wrote_position:
-            raise ValueError(f"{self.path}: {self.wrote_position} bytes were appended")
+            raise ValueError(f"{self.path}: {self.wrote_position} bytes were already appended")
         self._fill_with_zeros(sync_bytes)
 
     def truncate(self, position: int) -> None:
@@ -448,7 +450,7 @@ class MappedFile(WritableMap):
         one of them begins. Holes stay holes.
         """
         if not 0 <= position <= self.file_size:
-            raise ValueError(f"position {position} of {self.file_size}")
+            raise ValueError(f"position {position} is outside the file of {self.file_size} bytes")
         self._erase(position)
         if self._buffer is not None:
             self._buffer[position:] = bytes(self.file_size - position)

@@ -53,7 +53,7 @@ class MappedFileQueue:
         read_only_directories: Collection[str] = (),
     ) -> None:
         if file_size <= 0:
-            raise ValueError(f"a file size of {file_size} bytes")
+            raise ValueError(f"invalid file size: {file_size} bytes")
         self.directories = tuple(directories)
         self.file_size = file_size
         self.mapped_files: tuple[MappedFile, ...] = ()
@@ -85,7 +85,7 @@ class MappedFileQueue:
         segments = load_segments(entries, file_size=self.file_size, option=self._option)
         for segment in segments:
             if segment.size != self.file_size:
-                text = f"the file has {segment.size} bytes, {self._option} is {self.file_size}"
+                text = f"the file has {segment.size} bytes, but {self._option} is {self.file_size}"
                 raise StoreFormatError(text, segment.path)
         _delete_empty_last(entries)
         with ExitStack() as undo:  # if one cannot be opened, none stays open

@@ -47,10 +47,10 @@ def open_filesystem(uri: StoreUri) -> tuple[Any, str]:
         return _open_with_fsspec(scheme, location)
     except ImportError as err:
         missing = "hdfs-native" if scheme in _HDFS else "fsspec"
-        text = f"{text}; without pyarrow it would need package {missing} ({uri.hide_in(str(err))})"
+        text = f"{text}; without pyarrow, package {missing} is required ({uri.hide_in(str(err))})"
     except Exception as err:
         text = f"{text}; fsspec: {uri.hide_in(str(err))}"
-    raise StoreReadError(f"no filesystem opens this URI: {text}", uri)
+    raise StoreReadError(f"no filesystem can open this URI: {text}", uri)
 
 
 def _open_with_fsspec(scheme: str, location: str) -> tuple[Any, str]:

@@ -38,7 +38,7 @@ class ObjectVersion(NamedTuple):
             raise StoreReadError(
                 f"the object was changed while it was read: it had {self.size} bytes "
                 f"({_time(self.modified_ms)}), now it has {found.size} "
-                f"({_time(found.modified_ms)}). Read a copy that nobody writes to, or read again",
+                f"({_time(found.modified_ms)}). Read a copy that no one writes to, or read again",
                 path,
             )
 
@@ -52,7 +52,7 @@ def _is_same_time(one_ms: int, other_ms: int) -> bool:
 
 
 def _time(modified_ms: int) -> str:
-    return f"modified at {modified_ms} ms" if modified_ms else "time not known"
+    return f"modified at {modified_ms} ms" if modified_ms else "unknown time"
 
 
 class RemoteObject:
@@ -104,8 +104,8 @@ class RemoteObject:
         with self._handle() as handle:
             data: bytes = handle.read_at(stop - start, start)
         if len(data) < stop - start:
-            text = f"bytes {start} to {stop} were asked for, {len(data)} came"
-            raise ShortReadError(f"{text}: the object became shorter, or the connection broke")
+            text = f"requested bytes {start} to {stop}, received {len(data)}"
+            raise ShortReadError(f"{text}: the object has become shorter, or the connection broke")
         return data
 
     @contextmanager

@@ -99,7 +99,7 @@ def _read_error(
     if isinstance(err, PermissionError) or _DENIED.search(text):
         return StorePermissionError(text, path)
     if attempts > 1:
-        text = f"{text} (asked {attempts} times; try again when the filesystem answers)"
+        text = f"{text} (tried {attempts} times; try again when the filesystem is available)"
     return StoreReadError(text, path)
 
 

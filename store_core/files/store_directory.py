@@ -331,7 +331,7 @@ def expand_paths(paths: Sequence[str], base: str = "") -> list[str]:
         place = os.path.join(base, local_path(path))
         if _BRACES.search(path) and not _is_remote(path) and not os.path.lexists(place):
             raise StoreNotFoundError(
-                f"no directory is called {path!r}: braces are no part of a glob here, give a list "
+                f"no directory is named {path!r}: a glob cannot contain braces here; give a list "
                 "of paths"
             )
         expanded.extend(found)

@@ -87,8 +87,8 @@ class ConsumerFilterManager:
                 data.bit_count, data.bit_positions
             ):
                 logger.warning(
-                    "filters of consumers are ignored: the bits of group %s are not those of a "
-                    "bloom filter of %d bits",
+                    "the saved filters of consumers are ignored: the bits of group %s do not fit "
+                    "a bloom filter of %d bits",
                     data.consumer_group,
                     self.bloom.bits,
                 )
@@ -292,7 +292,7 @@ def _compiled(data: ConsumerFilterData) -> SqlFilter | None:
         return SqlFilter.without_warning(data.expression)
     except FilterSyntaxError as err:
         logger.warning(
-            "the filter of group %s of topic %s does not parse: %s",
+            "cannot parse the filter of group %s for topic %s: %s",
             data.consumer_group,
             data.topic,
             err,

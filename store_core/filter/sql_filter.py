@@ -78,7 +78,7 @@ class SqlFilter:
 
     def _set(self, expression: str, dialect: int) -> ParsedSql:
         if dialect not in DIALECTS:
-            raise StoreConfigError(f"no SQL dialect {dialect!r}; there are 4 and 5")
+            raise StoreConfigError(f"unknown SQL dialect {dialect!r}; expected 4 or 5")
         parsed = parse_sql(expression, dialect)
         self.expression, self.dialect = expression, dialect
         self._program = parsed.program
@@ -158,7 +158,8 @@ def _ignored_text(expression: str, parsed: ParsedSql) -> str:
     start = len(expression) if ignored is None else ignored.start
     rest, read = _shortened(expression[start:]), _shortened(expression[: parsed.stop].strip())
     text = (
-        f"RocketMQ ignores {rest!r} (from column {start + 1} on), reads the SQL filter as {read!r}"
+        f"RocketMQ ignores {rest!r} (from column {start + 1} on) and reads the SQL filter as "
+        f"{read!r}"
     )
     if [step.operation for step in parsed.program] == [steps.LOAD, steps.CAST]:
         text += ", a lone property, which matches no message"

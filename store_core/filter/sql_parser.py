@@ -181,7 +181,7 @@ class _Parser:
         negated = self._took_not()
         token = self._tokens.next
         if token.kind not in _COMPARISON_WORDS - {"NOT"}:
-            raise self._writer.error(f"{_found(token)} behind NOT", token, self._negatable)
+            raise self._writer.error(f"{_found(token)} after NOT", token, self._negatable)
         self._tokens.take()
         if token.kind == "BETWEEN":
             self._open.append(_Open(_RANGE_LOW, negated))
@@ -199,14 +199,14 @@ class _Parser:
         return found
 
     def _texts(self) -> list[str]:
-        self._expect({"("}, "( and texts in quotes, as IN ('a', 'b')")
+        self._expect({"("}, "( and texts in quotes, such as IN ('a', 'b')")
         texts = [self._text()]
         while self._expect({",", ")"}, ", or )").kind == ",":
             texts.append(self._text())
         return texts
 
     def _text(self) -> str:
-        token = self._expect({"string"}, "a text in quotes, as 'x'")
+        token = self._expect({"string"}, "a text in quotes, such as 'x'")
         return str(self._writer.value_of(token))
 
     def _expect(self, kinds: Collection[str], expected: str) -> Token:
@@ -317,9 +317,9 @@ class _StepWriter:
         if 0 < number < math.inf:
             return number
         raise self.error(
-            "a number with a point or an exponent may not be 0 nor infinite",
+            "a number with a decimal point or an exponent must not be 0 or infinite",
             token,
-            "0 without a point" if number == 0 else "at most 1.7976931348623157E308",
+            "0 without a decimal point" if number == 0 else "at most 1.7976931348623157E308",
         )
 
     def negate(self) -> None:
@@ -348,7 +348,7 @@ class _StepWriter:
             literal = operand.kind == _LITERAL
             what = f"{operand.token.text} is" if literal else "a value with a minus is"
             raise self.error(
-                f"{what} neither true nor false", operand.token, "a condition, as a > 5"
+                f"{what} neither true nor false", operand.token, "a condition, such as a > 5"
             )
 
     def combine(self, word: str) -> None:
@@ -380,7 +380,9 @@ class _StepWriter:
             if operand.kind == _TRUTH or (literal and not operand.is_number):
                 what = operand.token.text if literal else "a condition"
                 raise self.error(
-                    f"{what} cannot be compared by {word}", operand.token, "a number or a property"
+                    f"{what} cannot be an operand of {word}",
+                    operand.token,
+                    "a number or a property",
                 )
 
     def equal(self, symbol: str) -> None:
@@ -389,7 +391,7 @@ class _StepWriter:
         for operand in (left, right):
             if operand.kind == _LITERAL and operand.value is None:
                 raise self.error(
-                    f"NULL cannot be compared by {symbol}",
+                    f"NULL cannot be an operand of {symbol}",
                     operand.token,
                     "IS NULL or IS NOT NULL",
                 )
@@ -411,7 +413,7 @@ class _StepWriter:
         """Write IN; ``token`` is its word, for the error."""
         if self._operands[-1].kind != _PROPERTY:
             raise self.error(
-                "IN behind something that is no property", token, "a property before IN"
+                "IN after something other than a property", token, "a property before IN"
             )
         self._finish_one(steps.IN, frozenset(texts))
         self._emit_not(negated)

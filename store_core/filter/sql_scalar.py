@@ -157,7 +157,7 @@ def _equal(_: object, left: Any, right: Any) -> Any:
 
 def _truth_equal(left: bool, right: Any) -> Any:
     if isinstance(right, str):
-        return ThrowingValue(right, "cannot be compared with a truth value before = or <>")
+        return ThrowingValue(right, "cannot be compared with a truth value on the left of = or <>")
     return left == right if isinstance(right, bool) else False
 
 
@@ -179,7 +179,7 @@ def _number_beside(text: str, number: Any) -> float | ThrowingValue:
     else:
         bits = steps.integer_bits(number)
         value, kind = parse_integer(text, bits), f"whole number of {bits} bits, as {number} is"
-    return ThrowingValue(text, f"is no {kind}") if value is None else value
+    return ThrowingValue(text, f"is not a {kind}") if value is None else value
 
 
 def _order(number: Any) -> int:

@@ -97,17 +97,17 @@ def _check_characters(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as err:
         character = text[err.start]
-        reason = f"found half a character, {character!r}"
-        raise FilterSyntaxError(reason, text, err.start, character, "the whole of it") from None
+        reason = f"found an unpaired surrogate, {character!r}"
+        raise FilterSyntaxError(reason, text, err.start, character, "a whole character") from None
 
 
 _UNREADABLE = {
     "'": (
-        "a text that does not end",
+        "an unterminated text",
         "a quote (') at its end; a quote inside a text is written ''",
     ),
-    "/": ("a comment that does not end", "*/ at its end"),
-    "!": ("'!', which RocketMQ does not know", "<> for unequal, NOT for not"),
+    "/": ("an unterminated comment", "*/ at its end"),
+    "!": ("'!', which RocketMQ does not support", "<> for 'not equal', NOT for negation"),
     '"': ("a double quote", "texts in single quotes ('), names of properties without quotes"),
 }
 
@@ -119,7 +119,7 @@ def _unreadable(text: str, start: int) -> FilterSyntaxError:
     reason, expected = _UNREADABLE.get(
         character,
         (
-            f"{text[start]!r}, which no word begins with",
+            f"{text[start]!r}, which cannot begin a token",
             "names of A-Z, a-z, 0-9, _ and $, numbers, texts in quotes ('), or = <> > >= < <= ( )",
         ),
     )

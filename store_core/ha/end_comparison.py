@@ -95,7 +95,9 @@ class EndComparison:
         count = min(len(data), self.end - self.at)
         with self._store.commit_log_data(self.at, count) as own:
             if own is None or len(own) != count:
-                raise ConnectionLostError(f"offset {self.at} was deleted here meanwhile")
+                raise ConnectionLostError(
+                    f"the data at offset {self.at} was deleted from this copy meanwhile"
+                )
             same = own == np.frombuffer(data, np.uint8, count)
             if not same.all():
                 is_torn = not own[~same].any()
@@ -105,10 +107,10 @@ class EndComparison:
 
     def _different(self, offset: int, *, is_torn: bool) -> DivergedError:
         return DivergedError(
-            f"{self._peer} has other bytes at offset {offset}: it is another master, or one that "
-            f"went on without what this copy has from there to its end at {self.end}. Begin with "
-            "an empty directory, copy the master's files, or cut this copy where it differs (cut, "
-            "--cut; what is cut off is kept)",
+            f"{self._peer} has different bytes at offset {offset}: it is another master, or it "
+            f"continued without the data that this copy has from there to its end at {self.end}. "
+            "Start with an empty directory, copy the master's files, or cut this copy where it "
+            "differs (cut, --cut; the bytes cut off are kept)",
             (self.start, offset),
             may_cut=True,
             is_torn=is_torn,

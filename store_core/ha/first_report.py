@@ -97,8 +97,8 @@ async def first_segment(address: str, size: int, answer_s: float) -> int:
     last = (await probe(address, 0, answer_s)).offset
     if last % size:
         raise HAError(
-            f"the last segment of {address} begins at {last}, and mappedFileSizeCommitLog is "
-            f"{size} here: take the master's value"
+            f"the last segment of {address} begins at {last}, but mappedFileSizeCommitLog is "
+            f"{size} here: use the master's value"
         )
     low, high = 0, last // size  # it has segment high, and none before low
     while low < high:

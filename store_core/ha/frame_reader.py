@@ -127,18 +127,21 @@ class FrameReader:
     def _begin_frame(self, offset: int, body: int) -> None:
         if not 0 <= body <= MAX_BODY_BYTES or offset < 0:
             raise ConnectionLostError(
-                f"{self._peer} sends no frames of a commit log: offset {offset}, {body} bytes, "
-                f"of at most {MAX_BODY_BYTES}; is that the haListenPort of a master?"
+                f"{self._peer} does not send frames of a commit log: offset {offset}, {body} "
+                f"bytes (at most {MAX_BODY_BYTES} are possible); is this the haListenPort of a "
+                "master?"
             )
         if self.next_offset is None:
             self._require_segment(offset)
             self.next_offset = offset
         elif offset != self.next_offset:
             raise ConnectionLostError(
-                f"{self._peer} sends offset {offset} where {self.next_offset} comes next"
+                f"{self._peer} sent offset {offset}, but {self.next_offset} comes next"
             )
         if offset % self._segment_size + body > self._segment_size:
-            raise self._other_size(f"{body} bytes of offset {offset} go past the end of a segment")
+            raise self._other_size(
+                f"{body} bytes at offset {offset}, which go past the end of a segment"
+            )
         self.frames += 1
         self.heartbeats += body == 0
         self.last_body, self._left = body, body
@@ -166,8 +169,8 @@ class FrameReader:
 
     def _other_size(self, found: str) -> HAError:
         return HAError(
-            f"{self._peer} sends {found}, and mappedFileSizeCommitLog is {self._segment_size} "
-            "here: take the master's value, and an empty directory"
+            f"{self._peer} sends {found}, but mappedFileSizeCommitLog is {self._segment_size} "
+            "here: use the master's value and an empty directory"
         )
 
 
@@ -290,9 +293,9 @@ class FirstRecord:
             if is_record(np.frombuffer(self._data, np.uint8), self._begin, 0):
                 return LogBeginning(self._begin, memoryview(self._data))
         raise HAError(
-            f"{self._peer} has no record at offset {self._begin}, as far as {len(self._data)} "
-            "bytes tell: its log is damaged there, or it is no master; a log that begins there "
-            "cannot be followed, copy the master's files"
+            f"{self._peer} has no record at offset {self._begin}, judging by {len(self._data)} "
+            "bytes: its log is damaged there, or it is not a master. A log that begins there "
+            "cannot be followed; copy the master's files"
         )
 
     def _sizes(self) -> range:

@@ -106,9 +106,11 @@ class HAClient(ShuttingDown):
     ) -> None:
         parse_address(address)
         if ack not in ACKS:
-            raise StoreConfigError(f"ack={ack!r}: one of {', '.join(ACKS)}")
+            raise StoreConfigError(f"ack={ack!r}: expected one of {', '.join(ACKS)}")
         if isinstance(first_offset, str) and first_offset != EARLIEST:
-            raise StoreConfigError(f"first_offset={first_offset!r}: an offset or {EARLIEST!r}")
+            raise StoreConfigError(
+                f"first_offset={first_offset!r}: expected an offset or {EARLIEST!r}"
+            )
         self._store, self._on_connected = store, on_connected
         self._first_offset, self._cut = first_offset, cut
         self._overlap_bytes, self._refusals = OVERLAP_BYTES, 0
@@ -180,8 +182,8 @@ class HAClient(ShuttingDown):
             other = _followers.get(id(self._store))
             if other is not None and other is not self and other.failure is None:
                 raise HAError(
-                    f"another client follows {other._settings.address} into this store: shut it "
-                    "down first"
+                    f"another client already follows {other._settings.address} into this store: "
+                    "shut it down first"
                 )
             _followers[id(self._store)] = self
 
@@ -254,7 +256,7 @@ class HAClient(ShuttingDown):
         with suppress(StoreClosedError):
             reput = self._store.services.reput
             if reput.is_failing:
-                return f"what came is not dispatched: {reput.last_error}"
+                return f"the received data is not dispatched: {reput.last_error}"
         return ""
 
     def _lag_ms(self, is_caught_up: bool) -> int | None:
@@ -349,8 +351,8 @@ class HAClient(ShuttingDown):
             self._overlap_bytes *= _WIDER
         else:
             raise HAError(
-                f"{self._settings.address} has nothing in common with this copy, from its "
-                f"beginning at {store.min_phy_offset} on: nothing was cut. Begin with an empty "
+                f"{self._settings.address} has nothing in common with this copy, from the copy's "
+                f"beginning at {store.min_phy_offset} on: nothing was cut. Start with an empty "
                 "directory"
             ) from err
 
@@ -391,7 +393,7 @@ class HAClient(ShuttingDown):
             if self._on_connected is not None:
                 self._on_connected(address)
         except Exception:
-            logger.exception("on_connected(%s) failed; the log is followed all the same", address)
+            logger.exception("on_connected(%s) failed; following the log goes on", address)
 
     def _note_lost(self, err: Exception) -> None:
         progress = self._progress

@@ -180,8 +180,8 @@ class HAConnection:
         except OSError as err:
             self.close(err.strerror or str(err))
         except Exception:
-            logger.exception("slave %s: an error of this program", self.address)
-            self.close("see the error", logging.ERROR)
+            logger.exception("slave %s: internal error", self.address)
+            self.close("internal error; see the log", logging.ERROR)
 
     def _read(self) -> None:
         try:
@@ -189,7 +189,7 @@ class HAConnection:
         except (BlockingIOError, InterruptedError):
             return
         if not data:
-            self.close("the slave has ended it")
+            self.close("the slave closed it")
             return
         data = self._unread + data
         stop = len(data) - len(data) % REPORT.size
@@ -201,15 +201,15 @@ class HAConnection:
     def _take_report(self, max_offset: int) -> None:
         if max_offset < 0:
             raise HAError(
-                f"it reported the offset {max_offset}, which no log has: it is no slave of "
-                "RocketMQ, or of another release; look what connects to this port"
+                f"it reported offset {max_offset}, which no log has: it is not a RocketMQ slave, "
+                "or one of another release; find out what connects to this port"
             )
         if self._transfer is None:
             self._begin_transfer(max_offset)
         elif max_offset > self._transfer.offset:
             raise HAError(
-                f"it reported the offset {max_offset}, but was sent no more than up to "
-                f"{self._transfer.offset} here: somebody else writes its log; make its copy anew"
+                f"it reported offset {max_offset}, but was sent data only up to "
+                f"{self._transfer.offset}: something else writes its log; recreate its copy"
             )
         self.ack_offset = max_offset
         self._connections.note_ack(max_offset)
@@ -220,29 +220,34 @@ class HAConnection:
         end, first = store.max_phy_offset, store.min_phy_offset
         if max_offset > end == 0:
             raise HAError(
-                f"it asks for the log from offset {max_offset} on, and this one is empty: a new "
-                "slave comes again by itself; one that has a log is a copy of another master, or "
-                "this master has lost its log"
+                f"it asks for the log from offset {max_offset} on, but this log is empty: a new "
+                "slave reconnects by itself; a slave that has a log is a copy of another master, "
+                "or this master has lost its log"
             )
         if max_offset > end:
             raise HAError(
-                f"its log ends at {max_offset}, this one at {end}: it is a copy of another master, "
-                "or this master has lost the end of its log; cut the slave's log, or make its copy "
-                "anew"
+                f"its log ends at {max_offset}, this one at {end}: it is a copy of another "
+                "master, or this master has lost the end of its log; cut the slave's log, or "
+                "recreate its copy"
             )
         is_below = 0 < max_offset < first
         segment = store.config.mapped_file_size_commit_log or DEFAULT_SEGMENT_BYTES
         offset = max_offset or end - end % segment
         if is_below:
             logger.warning(
-                "slave %s asks for offset %d, and the log begins at %d: it gets heartbeats only; "
-                "give it a copy of the files, or let it begin anew",
+                "slave %s asks for offset %d, but the log begins at %d: it gets heartbeats only; "
+                "copy the log's files to it, or let it start with an empty directory",
                 self.address,
                 max_offset,
                 first,
             )
         else:
-            logger.info("slave %s has %d, gets the log from %d", self.address, max_offset, offset)
+            logger.info(
+                "slave %s reported offset %d; sending the log from %d on",
+                self.address,
+                max_offset,
+                offset,
+            )
         self.request_offset = max_offset
         self._transfer = LogTransfer(store, self._sock, offset, is_below_log=is_below)
         self._loop.call_soon(self._guarded, self._send)  # first the report counts
@@ -292,7 +297,8 @@ class HAConnection:
         if silent_s > self._housekeeping_s:
             raise HAError(
                 f"it has sent no report for {silent_s:.1f} s (haHousekeepingInterval is "
-                f"{self._housekeeping_s:g} s): it hangs, or the network does; it may connect again"
+                f"{self._housekeeping_s:g} s): the slave or the network hangs; it may connect "
+                "again"
             )
         if self._heartbeat_is_due():
             self._send()
@@ -429,9 +435,9 @@ class LogTransfer:
 
     def _gone(self) -> HAError:
         return HAError(
-            f"the next byte to send is that at offset {self.offset}, and the log begins at "
-            f"{self._store.min_phy_offset} now: its segment was deleted before this slave had it; "
-            "give the slave a copy of the files, or let it begin anew"
+            f"the next byte to send is at offset {self.offset}, but the log now begins at "
+            f"{self._store.min_phy_offset}: its segment was deleted before this slave received "
+            "it; copy the log's files to the slave, or let it start with an empty directory"
         )
 
 

@@ -38,7 +38,7 @@ _POLL_S = 0.1
 _MAPPED_PREFIX_BITS = 96
 _REST_AFTER_ACCEPT_ERROR_S = 1.0
 _SHUT_DOWN = "the store was shut down"
-_PAUSED = "the store is shut down for a while"
+_PAUSED = "the store is temporarily shut down"
 _services: weakref.WeakSet[HAService] = weakref.WeakSet()
 """The services of this process; a forked child must not keep their sockets open."""
 _NONE = -1
@@ -161,8 +161,8 @@ class HAService(ShuttingDown):
         host = self._address.rpartition(":")[0].strip("[]")
         if self._allowed is None and not _ip_address(host).is_loopback:
             logger.warning(
-                "%s: whoever reaches this port gets all messages, and counts as a replica: "
-                "name the slaves (allowed_slaves), or keep others off with a firewall",
+                "%s: any host that reaches this port gets all messages and counts as a replica: "
+                "list the slaves (allowed_slaves), or keep other hosts out with a firewall",
                 self._address,
             )
 
@@ -304,9 +304,12 @@ class HAService(ShuttingDown):
         if self._allowed is not None:
             address = _ip_address(peer)
             if not any(address in network for network in self._allowed):
-                return "it is not among allowed_slaves; add its address if it is to have the log"
+                return "it is not in allowed_slaves; add its address if it should get the log"
         if len(self._connections) >= MAX_CONNECTIONS:
-            return f"{MAX_CONNECTIONS} are connected; look who they are, and end some"
+            return (
+                f"{MAX_CONNECTIONS} slaves are already connected; check which ones, and "
+                "disconnect some"
+            )
         return ""
 
     def _bound(self) -> socket.socket:
@@ -318,7 +321,7 @@ class HAService(ShuttingDown):
         except (OSError, OverflowError, UnicodeError) as err:
             raise HAError(
                 f"cannot listen for slaves at {host}:{port}: {err}; choose another host or port "
-                "(haListenPort), or stop whoever uses it"
+                "(haListenPort), or stop the process that uses it"
             ) from err
         listener.setblocking(False)
         self._address = _host_and_port(listener.getsockname())
@@ -330,7 +333,7 @@ class HAService(ShuttingDown):
     def _end(self, reason: str) -> None:
         """Close everything, in the loop's thread; waiting puts go on."""
         if self._listener is not None:
-            logger.info("%s: slaves cannot connect any more: %s", self._address, reason)
+            logger.info("%s: slaves can no longer connect: %s", self._address, reason)
         listener, self._listener = self._listener, None
         self._transfers.close()
         self._is_idle, self._address = False, ""

@@ -174,7 +174,7 @@ class MasterConnection:
                 self._store.append_to_commit_log(*part)
             except ValueError as err:
                 raise HAError(
-                    f"what {self._settings.address} sends does not fit this copy: {err}"
+                    f"the data that {self._settings.address} sends does not fit this copy: {err}"
                 ) from err
             self._progress.grown(part.offset + len(part.data))
             self._unflushed.set()

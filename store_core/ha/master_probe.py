@@ -85,7 +85,7 @@ class _Frames:
             first = await within(self._answer_s, self._next())
         except asyncio.TimeoutError:
             raise ConnectionLostError(
-                f"{self._address} sends neither data nor heartbeats within {self._answer_s:g} s"
+                f"{self._address} sent neither data nor heartbeats within {self._answer_s:g} s"
             ) from None
         if first.size:
             return first
@@ -109,7 +109,7 @@ class _Frames:
         found = ProbeResult(*TRANSFER_HEADER.struct.unpack(header))
         if not 0 <= found.size <= MAX_BODY_BYTES or found.offset < 0:
             raise ConnectionLostError(
-                f"{self._address} sends no frames of a commit log: offset {found.offset}, "
+                f"{self._address} does not send frames of a commit log: offset {found.offset}, "
                 f"{found.size} bytes"
             )
         self._body_left = found.size
@@ -152,9 +152,9 @@ def require_common_end(
         return
     known = f"it ends at {at}" if at > comparison.start else f"it has nothing at {at}"
     raise DivergedError(
-        f"this copy is ahead of {address}, or of another master: it ends at {end}, and the "
-        f"master has less, {known}. Begin with an empty directory, copy the master's files, "
-        "or cut this copy where the master ends (cut, --cut; what is cut off is kept)",
+        f"this copy is ahead of {address}, or it is a copy of another master: it ends at {end}, "
+        f"and the master has less: {known}. Start with an empty directory, copy the master's "
+        "files, or cut this copy where the master ends (cut, --cut; the bytes cut off are kept)",
         common,
         may_cut=True,
     )
@@ -191,8 +191,8 @@ def _gone(
     address: str, at: int, end: int, last: ProbeResult, common: tuple[int, int]
 ) -> DivergedError:
     return DivergedError(
-        f"{address} no longer has offset {at}, its log begins later (its last segment begins at "
-        f"{last.offset}), and this copy ends at {end}. Begin with an empty directory, or copy the "
+        f"{address} no longer has offset {at}: its log begins later (its last segment begins at "
+        f"{last.offset}), and this copy ends at {end}. Start with an empty directory, or copy the "
         "master's files",
         common,
         may_cut=False,
@@ -203,6 +203,6 @@ def _require_size(store: MessageStore, address: str, last: ProbeResult) -> None:
     size = segment_size(store)
     if last.offset % size:
         raise HAError(
-            f"the last segment of {address} begins at {last.offset}, and mappedFileSizeCommitLog "
-            f"is {size} here: take the master's value, and an empty directory"
+            f"the last segment of {address} begins at {last.offset}, but mappedFileSizeCommitLog "
+            f"is {size} here: use the master's value and an empty directory"
         )

@@ -35,7 +35,7 @@ def parse_address(address: str) -> tuple[str, int]:
     is_port = port.isascii() and port.isdigit() and 0 < int(port) <= _MOST_PORT
     if not colon or not host or not is_port:
         raise StoreConfigError(
-            f"the master's address is HOST:PORT (haListenPort, 10912), not {address!r}"
+            f"the master's address must be HOST:PORT (haListenPort, 10912), not {address!r}"
         )
     return host, int(port)
 

@@ -113,7 +113,7 @@ class IndexDispatcher:
             return None
         if found.dropped:
             logger.warning(
-                "%d index files are built again, from offset %d on: %s",
+                "rebuilding %d index files from offset %d on: %s",
                 len(found.dropped), found.from_offset, found.reason,
             )  # fmt: skip
             self._files.delete(found.dropped)

@@ -140,11 +140,14 @@ class IndexFile:
         self.header = read_index_header(source)
         expected = index_file_bytes(max_hash_slot_num, max_index_num)
         if source.size != expected:
-            text = f"{source.size} bytes long; maxHashSlotNum and maxIndexNum make it {expected}"
+            text = (
+                f"{source.size} bytes long; with maxHashSlotNum and maxIndexNum it should have "
+                f"{expected}"
+            )
             raise CorruptRecordError(text, self.path, source.size)
         if self.header.index_count > max_index_num:
             raise CorruptRecordError(
-                f"{self.header.index_count} entries in a file for {max_index_num}",
+                f"{self.header.index_count} entries in a file with room for {max_index_num}",
                 self.path,
                 INDEX_HEADER.at("index_count"),
             )
@@ -296,7 +299,7 @@ class IndexFile:
         if len(bad):
             slot = int(hashes[bad[0]]) % self.max_hash_slot_num
             raise CorruptRecordError(
-                f"slot {slot} names entry {newest[bad[0]]} of {self.header.entry_count}",
+                f"slot {slot} points to entry {newest[bad[0]]} of {self.header.entry_count}",
                 self.path,
                 INDEX_HEADER.size + slot * INDEX_SLOT.size,
             )
@@ -424,8 +427,9 @@ def resolve_sizes(
     proved = _proved_sizes(directory, entries)
     if proved is not None:
         raise StoreConfigError(
-            f"index files have maxHashSlotNum={proved[0]} and maxIndexNum={proved[1]}, but "
-            f"maxHashSlotNum={config.max_hash_slot_num}, maxIndexNum={config.max_index_num} given"
+            f"index files have maxHashSlotNum={proved[0]} and maxIndexNum={proved[1]}, but the "
+            f"configuration says maxHashSlotNum={config.max_hash_slot_num}, "
+            f"maxIndexNum={config.max_index_num}"
         )
     return given
 

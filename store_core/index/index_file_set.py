@@ -173,7 +173,7 @@ def names_and_sizes(
     sizes = resolve_sizes(directory, entries, config)
     if sizes is None and names and last_exit_ok:
         raise StoreConfigError(
-            f"{path}: slots and entries of the index files cannot be found from the files; give "
+            f"{path}: the index files do not show how many slots and entries they have; give "
             f"{INDEX_SIZE_OPTIONS}"
         )
     return names, sizes
@@ -208,7 +208,9 @@ class _Judge:
             return f"{path}: it is not known to have been flushed before the crash"
         if header.entry_count == 0:
             has_ended = max(header.end_phy_offset, header.end_timestamp) > 0
-            return f"{path}: it has an end, but no entries" if has_ended else None
+            return (
+                f"{path}: it has no entries, but its header names a last one" if has_ended else None
+            )
         reason = self._misplaced(header) or (self._gap(header) if is_trusted else None)
         if reason is not None:
             return f"{path}: {reason}"
@@ -219,9 +221,9 @@ class _Judge:
         """Return why a file does not fit the log and the file before it; None if it does."""
         recovered = self._recovered
         if header.begin_phy_offset < self.end:
-            return "it begins before the end of the file before it"
+            return "it begins before the previous file ends"
         if header.end_phy_offset >= recovered.end_offset:
-            return "it ends after the end of the log"
+            return "it ends past the end of the log"
         borders = (
             ("first", header.begin_phy_offset, header.begin_timestamp),
             ("last", header.end_phy_offset, header.end_timestamp),
@@ -229,7 +231,7 @@ class _Judge:
         for which, offset, timestamp in borders:
             found = recovered.log.store_timestamp_at(offset, recovered.end_offset)
             if offset >= recovered.min_offset and found != timestamp:
-                return f"its {which} record is not in the log, or of another time"
+                return f"its {which} record is not in the log, or has another store time"
         return None
 
     def _gap(self, header: IndexHeader) -> str | None:
@@ -237,7 +239,7 @@ class _Judge:
         log, start = self._recovered.log, max(self.end, self._recovered.min_offset)
         # Only keys: older brokers made no entries for tags.
         if _has_entries(log, start, header.begin_phy_offset, self.end, with_tags=False):
-            return "records before its first have keys that no file has"
+            return "keys of records before its first record are in no file"
         return None
 
 

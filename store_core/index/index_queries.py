@@ -347,7 +347,9 @@ class IndexService(IndexQueries):
             with self.directory.open(path) as source:
                 if self.sizes is None:
                     read_index_header(source)
-                    reason = f"sizes are not known; give {INDEX_SIZE_OPTIONS}"
+                    reason = (
+                        f"the numbers of slots and entries are not known; give {INDEX_SIZE_OPTIONS}"
+                    )
                     self.unusable += (UnusableIndexFile(path, reason),)
                 else:
                     header = IndexFile(source, *self.sizes).header
@@ -379,7 +381,7 @@ class IndexService(IndexQueries):
             return self.sizes
         if self.unusable:
             raise StoreConfigError(
-                f"{self.unusable[-1].path}: slots and entries of the index files cannot be found "
-                f"from the files; give {INDEX_SIZE_OPTIONS}"
+                f"{self.unusable[-1].path}: the index files do not show how many slots and "
+                f"entries they have; give {INDEX_SIZE_OPTIONS}"
             )
         return DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM  # there is no file

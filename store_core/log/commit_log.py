@@ -398,8 +398,8 @@ def log_directories(
     writable = [path for path in found if path not in read_only]
     if not writable:
         raise StoreConfigError(
-            "all directories of storePathCommitLog are in readOnlyCommitLogStorePaths: new "
-            "segments have no place; add a directory to storePathCommitLog"
+            "all directories of storePathCommitLog are in readOnlyCommitLogStorePaths: there is "
+            "no place for new segments; add a directory to storePathCommitLog"
         )
     return writable, read_only
 

@@ -194,10 +194,12 @@ class CommitLogAppender:
             last = self._queue.last
             end = self._queue.max_wrote_offset if last is not None else offset - offset % size
             if offset != end:
-                raise ValueError(f"bytes of offset {offset} do not lie at {end}")
+                raise ValueError(
+                    f"the data begins at offset {offset}, but the log continues at {end}"
+                )
             if offset % size + len(data) > size:
                 raise ValueError(
-                    f"{len(data)} bytes of offset {offset} go past the end of their segment of "
+                    f"{len(data)} bytes at offset {offset} go past the end of their segment of "
                     f"{size} bytes"
                 )
             file = last if last is not None and not last.is_full else self._next_file(offset)
@@ -222,7 +224,9 @@ class CommitLogAppender:
         if self._is_closed:
             raise self._closed()
         if size > self.max_record_bytes:
-            text = f"{size} bytes do not fit a segment, which takes {self.max_record_bytes}"
+            text = (
+                f"{size} bytes do not fit in a segment, which takes at most {self.max_record_bytes}"
+            )
             raise ValueError(text)
         file = self._queue.last or self._next_file()
         left = file.file_size - file.wrote_position

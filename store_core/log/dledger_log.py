@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _NODE = re.compile(r"dledger-.+")
 _COMMITTED = re.compile(rb"^committedIndex\s*=\s*(-?[0-9]{1,19})\s*$", re.MULTILINE)
 _SPLITTER = ","
-UNCOMMITTED = "what follows is not known to be committed by the DLedger group"
+UNCOMMITTED = "the entries after it are not known to be committed by the DLedger group"
 
 
 def dledger_node(directory: StoreDirectory, config: MessageStoreConfig) -> str | None:
@@ -45,8 +45,8 @@ def dledger_node(directory: StoreDirectory, config: MessageStoreConfig) -> str |
         return f"dledger-{config.d_leger_self_id.strip()}"
     if len(names) > 1:
         raise StoreKindError(
-            f"there are logs of several nodes of a DLedger group ({', '.join(names)}), and a "
-            "broker has one: say which with option dLegerSelfId, as "
+            f"there are logs of several nodes of a DLedger group ({', '.join(names)}), but a "
+            "broker has only one: choose it with option dLegerSelfId, such as "
             f"dLegerSelfId={names[0].partition('-')[2]}",
             directory.resolve(),
         )

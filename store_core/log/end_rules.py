@@ -65,15 +65,15 @@ if TYPE_CHECKING:
     from store_core.log.commit_log import ReadableLog
 
 ZEROS = "only zeros follow"
-CONFIRMED = "it follows the record that the checkpoint confirms as the last"
-OLDER_ENTRY = "the next entry of DLedger is older than the last: an old cut of the log"
-OLDER = "the next readable record is older: an old cut of the log"
-NEVER_DISPATCHED = "what follows was never dispatched: an old cut of the log"
-NO_RECORD_AFTER = "damaged bytes, and no record after them"
-CRASH_TAIL = "the store crashed before what follows was flushed or dispatched"
-UNFINISHED_APPEND = "a crash interrupted the append of what follows"
+CONFIRMED = "the checkpoint confirms the record before it as the last"
+OLDER_ENTRY = "the next DLedger entry is older than the last: it remains from an earlier cut"
+OLDER = "the next readable record is older: it remains from an earlier cut of the log"
+NEVER_DISPATCHED = "the records after it were never dispatched: they remain from an earlier cut"
+NO_RECORD_AFTER = "damaged bytes with no record after them"
+CRASH_TAIL = "the store crashed before the records after it were flushed or dispatched"
+UNFINISHED_APPEND = "a crash interrupted the append that begins here"
 DAMAGED = "a record is damaged"
-LAST_DAMAGED = "the last record fails its CRC, and the store was stopped cleanly"
+LAST_DAMAGED = "the last record fails its CRC although the store was stopped cleanly"
 
 _NEVER = int(np.iinfo(np.int64).max)
 

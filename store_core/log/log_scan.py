@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Bytes = npt.NDArray[np.uint8]
     Int64s = npt.NDArray[np.int64]
 
-DAMAGED_HEADER = "the header of a DLedger entry says something else than its record"
+DAMAGED_HEADER = "the header of a DLedger entry contradicts its record"
 _FIRST_ROWS = 256
 _GROWTH = 8
 WINDOW_BYTES = 8 << 20

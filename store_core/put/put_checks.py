@@ -68,7 +68,7 @@ def topic_facts(topic: str, config: MessageStoreConfig) -> TopicFacts:
         encoded = topic.encode()
     except UnicodeEncodeError:
         return TopicFacts(
-            illegal(f"topic {topic!r} is no UTF-8"), topic_bytes(b""), False, False, False
+            illegal(f"topic {topic!r} is not UTF-8"), topic_bytes(b""), False, False, False
         )
     refusal = _topic_refusal(topic, len(encoded), config)
     is_light = topic.startswith(LMQ_PREFIX)
@@ -113,10 +113,11 @@ def inner_count(
     value = property_value(properties_raw, PROPERTY_INNER_NUM)
     if value is not None and not is_inner:
         return 1, illegal(
-            f"property {PROPERTY_INNER_NUM} without bit {INNER_BATCH_FLAG:#x} of the sys flag"
+            f"property {PROPERTY_INNER_NUM} is set, but bit {INNER_BATCH_FLAG:#x} of the sys flag "
+            "is not"
         )
     if is_inner and not is_batch_topic:
-        return 1, illegal("an inner batch for a topic whose queues are no batch queues")
+        return 1, illegal("an inner batch, but the topic's queues are not batch queues")
     if value is None:
         return 1, None
     return max(java_integer(value, 16) or 1, 1), None
@@ -146,9 +147,9 @@ def message_refusal(body: object, queue_id: int) -> Refusal | None:
     if body is None:
         return illegal("the body is None; an empty one is allowed")
     if queue_id < 0:
-        return illegal(f"queue id {queue_id}: whoever puts a message chooses its queue")
+        return illegal(f"queue id {queue_id}: the caller has to choose the queue of a message")
     if queue_id > _MAX_QUEUE_ID:
-        return illegal(f"queue id {queue_id}: at most {_MAX_QUEUE_ID} fits its field")
+        return illegal(f"queue id {queue_id}: the largest possible one is {_MAX_QUEUE_ID}")
     return None
 
 
@@ -157,15 +158,17 @@ def light_record_refusal(record_bytes: int, config: MessageStoreConfig) -> Refus
     if record_bytes <= config.max_message_size:
         return None
     return illegal(
-        f"the record has {record_bytes} bytes, maxMessageSize is {config.max_message_size} and "
-        "counts for the whole record of a message that goes to light queues"
+        f"the record has {record_bytes} bytes, but maxMessageSize is {config.max_message_size}, "
+        "which limits the whole record of a message for light queues"
     )
 
 
 def batch_refusal(message: Message, properties_raw: bytes, first: Message) -> Refusal | None:
     """Return why a message cannot be part of a plain batch."""
     if (message.topic, message.queue_id) != (first.topic, first.queue_id):
-        return illegal("the messages of a batch are of one topic and one queue; put them apart")
+        return illegal(
+            "all messages of a batch must have the same topic and queue; put them separately"
+        )
     if message.sys_flag & TRANSACTION_MASK:
         return illegal("a message of a transaction cannot be put in a batch")
     if message.sys_flag & INNER_BATCH_FLAG:

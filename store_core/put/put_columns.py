@@ -96,7 +96,7 @@ def _checks(
     """Yield the checks in RocketMQ's order."""
     batch, code = columns.batch, columns.topic_code
     refusals = [
-        illegal(f"topic {topic!r} is no UTF-8") if mangled else context.facts_of(topic).refusal
+        illegal(f"topic {topic!r} is not UTF-8") if mangled else context.facts_of(topic).refusal
         for topic, mangled in zip(columns.topics, columns.mangled)
     ]
     bad_topic = np.array([*(r is not None for r in refusals), True])  # the last is for -1, a null
@@ -202,8 +202,8 @@ def uniform_batch(batch: RecordBatch, store_host: bytes, now: int) -> RecordBatc
     unknown = [name for name in names if name not in COLUMNS]
     if unknown or len(set(names)) < len(names) or not {"topic", "body"} <= set(names):
         raise ValueError(
-            f"columns {', '.join(names)}: topic and body are needed, and each once of "
-            f"{', '.join(COLUMNS)} is known"
+            f"columns {', '.join(names)}: topic and body are required, and each column of "
+            f"{', '.join(COLUMNS)} may be there once"
         )
     columns: dict[str, Any] = {}
     try:

@@ -98,7 +98,7 @@ def append_failure(err: Exception) -> Refusal:
     if isinstance(err, LogClosedError):
         return Refusal(PutMessageStatus.SERVICE_NOT_AVAILABLE, err.reason)
     if isinstance(err, StoreWriteError):
-        logger.error("nothing appended: %s", err)
+        logger.error("nothing was appended: %s", err)
         if isinstance(err, SegmentNotMadeError):
             return Refusal(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(err))
         return Refusal(PutMessageStatus.UNKNOWN_ERROR, str(err))

@@ -302,7 +302,7 @@ def _appended(
 def put_plain_batch(context: PutContext, messages: Sequence[Message]) -> PutMessageResult:
     """Put messages of one topic and queue; see ``MessagePutter.put_messages``."""
     if not messages:
-        raise ValueError("a batch has at least one message")
+        raise ValueError("a batch needs at least one message")
     begin = context.clock()
     first = messages[0]
     facts = context.facts_of(first.topic)
@@ -353,7 +353,7 @@ def _first_refusal(
     if total > context.config.max_message_size:
         return illegal(
             f"the messages of the batch have {total} bytes, maxMessageSize is "
-            f"{context.config.max_message_size}: put fewer at once"
+            f"{context.config.max_message_size}: put fewer messages in a batch"
         )
     return None
 

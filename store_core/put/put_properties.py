@@ -80,7 +80,7 @@ def _what_is_no_text(properties: Mapping[Any, Any]) -> str:
     name, value = next(
         item for item in properties.items() if not all(isinstance(part, str) for part in item)
     )
-    return f"property {name!r} is {value!r}: names and values of properties are strings"
+    return f"property {name!r} is {value!r}: names and values of properties must be strings"
 
 
 def property_value(properties_raw: bytes, name: str) -> str | None:
@@ -252,7 +252,10 @@ def light_fault(properties: Mapping[str, str]) -> str | None:
         if "/" in name:
             continue
         if name in ("", ".", "..") or "\0" in name or len(name.encode()) > _MAX_NAME_BYTES:
-            return f"property {PROPERTY_INNER_MULTI_DISPATCH} names {_short(name)}, no queue"
+            return (
+                f"property {PROPERTY_INNER_MULTI_DISPATCH} names {_short(name)}, which cannot be "
+                "a queue"
+            )
         queue_offset = java_integer(text, 64)
         if queue_offset is None or not 0 <= queue_offset < _MAX_QUEUE_OFFSET:
             return (
@@ -281,7 +284,7 @@ def _number_fault(reserved: ReservedProperty, text: str | None) -> str | None:
     most = (1 << reserved.bits - 1) - 1
     return (
         f"property {reserved.name} is {_short(text)}; a broker reads it as a whole number from "
-        f"{-most - 1} to {most}, and would end the log there"
+        f"{-most - 1} to {most}, and would end the log at this message"
     )
 
 

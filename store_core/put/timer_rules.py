@@ -75,7 +75,7 @@ class TimerRules:
         if not self._is_enabled:
             return Refusal(
                 PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
-                "the message names a time of delivery, and timerWheelEnable is false",
+                "the message has a delivery time, but timerWheelEnable is false",
             )
         if self.refusal:
             return Refusal(PutMessageStatus.WHEEL_TIMER_NOT_ENABLE, self.refusal)
@@ -96,24 +96,24 @@ class TimerRules:
         now = self._clock()
         number = java_integer(properties[name], _LONG_BITS)
         if number is None:
-            return _illegal(f"property {name} is {properties[name]!r:.60}, which is no number")
+            return _illegal(f"property {name} is {properties[name]!r:.60}, which is not a number")
         unit_ms, from_now = _TIMES[name]
         deliver_ms = _as_long(number * unit_ms + now * from_now)
         if deliver_ms <= now:
             if PROPERTY_TIMER_DEL_UNIQKEY in properties:
-                return _illegal("it deletes a message whose time has come")
+                return _illegal("it cancels a timer message whose delivery time has passed")
             return None
         if _as_long(deliver_ms - now) > self._most_ms:
             return _illegal(
-                f"it waits {deliver_ms - now} ms, timerMaxDelaySec allows {self._most_ms}"
+                f"it would wait {deliver_ms - now} ms, but timerMaxDelaySec allows {self._most_ms}"
             )
         # A time exactly on a step gets the step before: slots are delivered after their step.
         out_ms = (deliver_ms - 1) // self._precision_ms * self._precision_ms
         if self._is_congested(out_ms):
             return Refusal(
                 PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL,
-                f"{self.waiting_at(out_ms)} messages wait for this time already "
-                "(timerCongestNumEachSlot): choose another, or send again later",
+                f"{self.waiting_at(out_ms)} messages already wait for this time "
+                "(timerCongestNumEachSlot): choose another time, or send again later",
             )
         return out_ms
 

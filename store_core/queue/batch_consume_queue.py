@@ -41,14 +41,14 @@ def read_batch_units(directory: StoreDirectory, segments: SegmentList) -> Units:
     expected = segments.min_offset
     for number, segment in enumerate(segments):
         if segment.from_offset != expected:
-            text = f"the file before it ends at byte {expected} of the queue, or one is missing"
+            text = f"the previous file ends at byte {expected} of the queue, or a file is missing"
             raise CorruptRecordError(text, segment.path, 0)
         units = _file_units(directory, segment, segments.file_size)
         valid = is_valid(units)
         if not valid.all():
             end = int(np.argmin(valid))
             if number < len(segments) - FILES_RECOVERED:
-                text = "a unit between others is invalid"
+                text = "a unit is invalid, but more files follow"
                 raise CorruptRecordError(text, segment.path, end * BATCH_CQ_UNIT.size)
             parts.append(units[:end])
             break

@@ -119,7 +119,7 @@ class CompactionLog(Closing):
             if time.monotonic() >= deadline:
                 if is_stable:
                     return
-                text = "a broker goes on replacing the files here; read again"
+                text = "a broker keeps replacing the files here; read again"
                 raise StoreReadError(text, self._paths[1])
             self.close()
             time.sleep(pause)
@@ -208,7 +208,7 @@ class CompactionLog(Closing):
         end = int(np.argmin(np.append(valid, False)))
         behind = int(np.count_nonzero(valid[end:]))
         if behind:
-            reason = f"{behind} units behind one that is none: consumers do not get their messages"
+            reason = f"{behind} units after an invalid one: consumers do not get their messages"
             at = end * BATCH_CQ_UNIT.size
             self.file_gaps.append(Gap(segment.from_offset, 0, segment.path, at, reason))
         return units[:end].astype(NATIVE_BATCH_CQ_UNIT)
@@ -237,7 +237,9 @@ class CompactionLog(Closing):
         refused = np.flatnonzero(~(good & ascends))
         self.refused_offsets = units["base_queue_offset"][refused]
         for row in refused.tolist():
-            reason = "follows one with a larger number" if good[row] else "has no such record"
+            reason = (
+                "follows a unit with a larger offset" if good[row] else "has no matching record"
+            )
             position = int(at[row]) * BATCH_CQ_UNIT.size
             self._note_unit(queue[int(owner[row])], position, units[row], reason)
         self.units, self._file_of = units[good & ascends], file_of[good & ascends]

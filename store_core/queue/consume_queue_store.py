@@ -164,7 +164,7 @@ class ConsumeQueueStore:
                 found.append((key, rows))
             else:
                 self.refused[key] = self.refused.get(key, 0) + len(rows)
-                self._warn(f"no directory can be made for queue {queue_id} of topic {topic!r}")
+                self._warn(f"cannot create a directory for queue {queue_id} of topic {topic!r}")
         return found
 
     @contextmanager
@@ -344,7 +344,7 @@ class ConsumeQueueStore:
         )
         for segment in segments:
             if segment.size != file_size:
-                text = f"the file has {segment.size} bytes, {kind.size_option} is {file_size}"
+                text = f"the file has {segment.size} bytes, but {kind.size_option} is {file_size}"
                 raise StoreFormatError(text, segment.path)
         return segments, QueueFiles(Path(path), file_size, self._names)
 

@@ -397,7 +397,7 @@ class ConsumeQueueWriter(QueueWriter):
         while len(self._segments) > 1 and self._segments[-1].from_offset > kept:
             self._delete_last()
         if self._segments and self._files.erase(kept):
-            logger.info("erased what lay after unit %d of queue %d of topic %s",
+            logger.info("erased the units from %d on in queue %d of topic %s",
                         end, self.queue_id, self.topic)  # fmt: skip
 
     def _know_files(self, first: int, end: int) -> None:

@@ -63,7 +63,10 @@ class QueueDatabase:
         self._database = ReadOnlyDatabase(directory, path)
         if not self._database.has_family(OFFSET_FAMILY):
             self._database.close()
-            text = f"the RocksDB database is none of queues: it has no family {OFFSET_FAMILY!r}"
+            text = (
+                "the RocksDB database contains no queues: it has no column family "
+                f"{OFFSET_FAMILY!r}"
+            )
             raise StoreFormatError(text, path)
 
     def queues(self) -> list[tuple[str, int]]:
@@ -231,7 +234,9 @@ class DatabaseQueue:
         size, width = len(self._prefix) + OFFSET_KEY_BYTES, QUEUE_DATABASE_UNIT.size
         joined, data = b"".join(keys), b"".join(values)
         if len(joined) != size * len(keys) or len(data) != width * len(keys):
-            text = f"units of {self.topic}/{self.queue_id} after {start} are of another length"
+            text = (
+                f"units of {self.topic}/{self.queue_id} from {start} on have an unexpected length"
+            )
             raise StoreFormatError(text, self._database.path)
         raw = np.frombuffer(joined, np.uint8).reshape(-1, size)[:, len(self._prefix) :]
         numbers = np.ascontiguousarray(raw).view(">i8").ravel().astype(np.int64)

@@ -204,7 +204,8 @@ class _MessagePull(Pull):
 def wrong_size(reader: RecordReader, start: int, size: int, found: int) -> CorruptRecordError:
     """Return the error for a unit whose size is not its record's."""
     return CorruptRecordError(
-        f"the record at offset {start} of the log has {found} bytes, its consume queue says {size}",
+        f"the record at offset {start} of the log has {found} bytes, but its consume queue says "
+        f"{size}",
         reader.path_of(start),
         start % reader.log.segments.file_size,
     )

@@ -94,9 +94,9 @@ class LostEnd(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"the log ends at offset {self.end_offset}, and {self.count_text} that followed "
-            f"{'is' if self.messages == 1 else 'are'} lost: {'; '.join(self.proofs)}. Is a disk of "
-            "the log not mounted, or were its last files not copied?"
+            f"the log ends at offset {self.end_offset}, and {self.count_text} after it "
+            f"{'is' if self.messages == 1 else 'are'} lost: {'; '.join(self.proofs)}. Is a disk "
+            "of the log not mounted, or were its last files not copied?"
         )
 
 
@@ -130,7 +130,7 @@ def find_lost_end(log: ReadableLog, end: Failure, witness: EndWitness) -> LostEn
     reach = max([end.offset, confirmed, *(units.last_end for units in queues.values())])
     messages = _messages(queues)
     if messages:
-        queue = "a queue names" if len(queues) == 1 else f"{len(queues)} queues name"
+        queue = "a queue refers to" if len(queues) == 1 else f"{len(queues)} queues refer to"
         proofs.append(f"{queue} {messages} messages after it")
     return LostEnd(end.offset, end.last_timestamp, messages, reach, queues, tuple(proofs))
 
@@ -189,10 +189,10 @@ def _time_proof(log: ReadableLog, end: Failure, witness: EndWitness) -> list[str
         newest = max(newest, point.logics_msg_timestamp or 0)
     if newest <= end.last_timestamp or _has_time(log, end, newest):
         return []
-    last = "none is left"
+    last = "no record is left"
     if end.last_start >= 0:
-        last = f"the last one that is left is of {_utc(end.last_timestamp)}"
-    return [f"the checkpoint says that it had a record of {_utc(newest)}, and {last}"]
+        last = f"the last record left is of {_utc(end.last_timestamp)}"
+    return [f"the checkpoint says that the log had a record of {_utc(newest)}, but {last}"]
 
 
 def _utc(time_ms: int) -> str:
@@ -246,7 +246,7 @@ def _index_proof(end: Failure, witness: EndWitness) -> list[str]:
     start, time_ms = witness.last_indexed() if witness.stopped_cleanly else (-1, 0)
     if start < end.offset or time_ms < end.last_timestamp:
         return []
-    return [f"the index has an entry of a record at offset {start}"]
+    return [f"the index has an entry for a record at offset {start}"]
 
 
 def _has_time(log: ReadableLog, end: Failure, time_ms: int) -> bool:

@@ -206,7 +206,7 @@ def plan_log(parts: RecoveryParts) -> LogRecovery:
 
 def _tell_phantoms(phantoms: tuple[QueueKey, ...]) -> None:
     for topic, queue_id in phantoms:
-        logger.warning("the last units of queue %d of topic %s have no records: they are cut off",
+        logger.warning("cutting off the last units of queue %d of topic %s, which have no records",
                        queue_id, topic)  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def _require_log(parts: RecoveryParts, *, cut: bool) -> None:
         return
     if parts.queues.max_physic_offset >= 0:
         text = (
-            "there are queues with messages, but no segment of the commit log is found; correct "
+            "there are queues with messages, but no segment of the commit log; correct "
             "storePathCommitLog, or move the queues away"
         )
         raise StoreFormatError(text, parts.log.uri)
@@ -283,7 +283,7 @@ def _keep_cut(
     """Copy the bytes that will be cut off; return the directory, empty without readable records."""
     walk, found = walked
     if found.data_bytes:
-        logger.warning("%d bytes are cut off the log at offset %d: %s",
+        logger.warning("cutting %d bytes off the log at offset %d: %s",
                        found.data_bytes, walk.end_offset, found.reason)  # fmt: skip
     if not found.behind.records:
         return ""

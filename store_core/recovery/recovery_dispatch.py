@@ -143,8 +143,8 @@ class RecoveryDispatch:
         """Return the queues of contradictory records that got no unit; log these records."""
         for start, (topic, queue_id) in self._doubted.items():
             logger.warning(
-                "the record at %d, of queue %d of topic %s, says to be prepared, and has a queue "
-                "offset: it is in no queue",
+                "the record at offset %d, of queue %d of topic %s, is marked as prepared, but has "
+                "a queue offset: it is in no queue",
                 start,
                 queue_id,
                 topic,

@@ -45,10 +45,10 @@ class Loss(Enum):
     """Data that a cut at the end of the log removes, or that is lost already."""
 
     NOTHING = "nothing readable"
-    OLD_CUT = "records that an earlier cut left: none of the log"
+    OLD_CUT = "records left by an earlier cut, which are not part of the log"
     CRASH_TAIL = "readable records that were neither flushed nor dispatched before a crash"
     MESSAGES = "readable records of the log"
-    END = "nothing readable; records that followed were lost before"
+    END = "nothing readable; the records that followed were already lost"
 
 
 class Cut(NamedTuple):
@@ -208,8 +208,8 @@ def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageErro
     if found.lost_end is not None:
         return lost_end_error(log, found.lost_end)
     text = (
-        f"a damaged record; {behind.records} readable records follow, the first at offset "
-        f"{behind.first_offset}, and a broker that opens this store would cut them all off. "
+        f"a damaged record is followed by {behind.records} readable records, the first at offset "
+        f"{behind.first_offset}; a broker that opens this store would cut them all off. "
     )
     if behind.first_offset == end_offset:
         text = (
@@ -219,12 +219,12 @@ def damage_error(log: ReadableLog, end_offset: int, found: Cut) -> LogDamageErro
         text += (
             "They were neither flushed nor dispatched before the crash. Copy them with "
             "`rocketmq-store salvage`, or cut them off with `rocketmq-store recover`, which keeps "
-            "what it cuts below _cut"
+            "a copy in _cut"
         )
     else:
         text += (
-            "Copy them with `rocketmq-store salvage`, or cut them off with `rocketmq-store recover "
-            "--cut`, which keeps what it cuts below _cut"
+            "Copy the readable records with `rocketmq-store salvage`, or cut them off with "
+            "`rocketmq-store recover --cut`, which keeps a copy in _cut"
         )
     return LogDamageError(text, path, position, behind.records)
 
@@ -235,8 +235,8 @@ def lost_end_error(log: ReadableLog, lost: LostEnd) -> LogDamageError:
     path = segment.path if segment is not None else log.uri
     position = lost.end_offset - (segment.from_offset if segment is not None else 0)
     text = (
-        f"{lost} Nothing was changed. Bring back what is missing, or give it up with "
-        "`rocketmq-store recover --cut`"
+        f"{lost} Nothing was changed. Restore what is missing, or give it up with `rocketmq-store "
+        "recover --cut`"
     )
     return LogDamageError(text, path, position, 0)
 

@@ -343,7 +343,7 @@ def _clear_uncommitted(
         segments = open_segments(directory.resolve(), config, log)
     with closing(segments):
         segments.load()
-        logger.warning("a staged job got no further than offset %d: erased", offset)
+        logger.warning("erasing the bytes of an uncommitted staged job from offset %d on", offset)
         steps.run("clear uncommitted", segments.truncate_dirty_files, offset)
 
 
@@ -416,10 +416,10 @@ def _with_lost_queues(
     lost = lost_queues(parts.queues, parts.log, part)
     for topic, queue_id in lost[:_MOST_NAMED]:
         logger.warning("queue %d of topic %s lacks units of messages that are in the log: it was "
-                       "lost, or its topic was deleted. `rocketmq-store rebuild-queues` makes the "
-                       "queues anew from the log", queue_id, topic)  # fmt: skip
+                       "lost, or its topic was deleted. `rocketmq-store rebuild-queues` rebuilds "
+                       "the queues from the log", queue_id, topic)  # fmt: skip
     if len(lost) > _MOST_NAMED:
-        logger.warning("so do %d more queues", len(lost) - _MOST_NAMED)
+        logger.warning("%d more queues lack units, too", len(lost) - _MOST_NAMED)
     return replace(recovery, queues_lost=lost)
 
 

@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 _INTERVAL_MS = 100
 _FIRST_DELAY_MS = 1000
 _MOST_UNITS = 1 << 14
-_only = OnePerStore("delivers its delayed messages")
-_ADVICE = "Without this file all that the schedule topic has would be delivered once more"
+_only = OnePerStore("delivers this store's delayed messages")
+_ADVICE = "Without this file, all messages of the schedule topic would be delivered again"
 
 
 class ScheduleMessageService(ServiceThread):
@@ -197,13 +197,13 @@ class ScheduleMessageService(ServiceThread):
             if done == len(due.rows):
                 refusal = ""
             if result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT:  # in the log nevertheless
-                logger.warning("level %d: %s", level, result.status.name)
+                logger.warning("delay level %d: %s", level, result.status.name)
         passed = units if due is None or done == len(due.rows) else int(due.rows[done])
         self._offsets.table[level] = first + passed
         self.delivered += done
         self.skipped += passed - done
         if passed > done:
-            logger.warning("level %d: %d messages cannot be delivered", level, passed - done)
+            logger.warning("delay level %d: %d messages cannot be delivered", level, passed - done)
         self._note_refusal(level, refusal)
         return passed > 0
 
@@ -212,7 +212,7 @@ class ScheduleMessageService(ServiceThread):
             self.refusals.pop(level, None)
         elif self.refusals.get(level) != refusal:
             self.refusals[level] = refusal
-            logger.warning("level %d waits, its next message is refused: %s", level, refusal)
+            logger.warning("delay level %d waits: its next message is refused: %s", level, refusal)
 
     def _next_due(
         self, level: int, delay_ms: int, now: int

@@ -68,7 +68,7 @@ class AllocateMappedFileService(ServiceThread):
             self._wanted = None
             idle = self._changed.wait_for(lambda: self._in_progress is None, _WAIT_S)
             if not idle:
-                raise StoreWriteError(f"was not made within {_WAIT_S:g} s; put again", path)
+                raise StoreWriteError(f"was not created within {_WAIT_S:g} s; put again", path)
             file, self._ready = self._ready, None
         if file is not None and file.path != path:  # the log continues on another disk
             file.destroy()
@@ -155,7 +155,10 @@ class TransientStorePool:
         try:
             return self._free.popleft()
         except IndexError:
-            logger.warning("all buffers of the transient store pool are in use")
+            logger.warning(
+                "all buffers of the transient store pool are in use: a segment is written without "
+                "one"
+            )
             return None
 
     def give_back(self, buffer: memoryview) -> None:

@@ -90,7 +90,9 @@ class CleanCommitLogService(ServiceThread):
         self._manual_runs = max(self._manual_runs - 1, 0)
         deleted = self._delete(now, immediately and self._config.clean_file_forcibly_enable)
         if for_space and not deleted:
-            logger.warning("the disk gets full, and no segment of the commit log can be deleted")
+            logger.warning(
+                "the disk is filling up, and no segment of the commit log can be deleted"
+            )
         return deleted > 0
 
     def _delete(self, now: int, immediately: bool) -> int:
@@ -133,7 +135,7 @@ class CleanCommitLogService(ServiceThread):
         for path in sorted(gone - self._gone):
             logger.error("%s", self._gone_text(path))
         for path in sorted(self._gone - gone):
-            logger.info("%s is there again", path)
+            logger.info("%s exists again", path)
         self._gone = gone
         needed = [self._queue_directory]
         if gone.issuperset(self._log.directories):
@@ -144,18 +146,20 @@ class CleanCommitLogService(ServiceThread):
     def _gone_text(self, path: str) -> str:
         is_log = path in self._log.directories
         what = "storePathCommitLog" if is_log else "the directory of the queues"
-        return f"{what} {path} does not exist any more: bring it back (is its disk mounted?)"
+        return f"{what} {path} no longer exists: restore it (is its disk mounted?)"
 
     def _check_level(self, ratio: float, flag: RunningFlag) -> bool:
         """Return whether a disk is above the forced level; two levels keep the flag steady."""
         if ratio > self._warning:
             if self._flags.set(flag):
-                logger.error("%s: %.0f %% are used; puts are refused", flag.name, ratio * 100)
+                logger.error(
+                    "%s: %.0f %% of the disk is used; puts are refused", flag.name, ratio * 100
+                )
             return True
         if ratio > self._forced:
             return True
         if self._flags.clear(flag):
-            logger.info("%s is over: %.0f %% are used", flag.name, ratio * 100)
+            logger.info("%s is over: %.0f %% of the disk is used", flag.name, ratio * 100)
         return False
 
 

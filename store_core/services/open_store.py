@@ -68,9 +68,10 @@ _WAIT_S = 0.001
 _DELETE_WAIT_S = 5.0
 _REASONS = (
     (RunningFlag.DISK_FULL, "the disk of the commit log is too full (diskSpaceWarningLevelRatio): "
-     "free space on it; puts go on within cleanResourceInterval"),
+     "free space on it; puts are accepted again within cleanResourceInterval"),
     (RunningFlag.LOGIC_DISK_FULL, "the disk of the queues is too full "
-     "(diskSpaceWarningLevelRatio): free space on it; puts go on within cleanResourceInterval"),
+     "(diskSpaceWarningLevelRatio): free space on it; puts are accepted again within "
+     "cleanResourceInterval"),
     (RunningFlag.FENCED, "the store is fenced: another master has taken over"),
     (RunningFlag.NOT_WRITEABLE, "the store was made not writeable"),
 )  # fmt: skip
@@ -424,11 +425,12 @@ class OpenStore:
                 return reason
         if self.flush.is_failing:
             return (
-                f"the log cannot be forced to the disk: {self.flush.last_error}; if that "
-                "stays when it is mended, shut the store down and start it again"
+                f"the log cannot be forced to the disk: {self.flush.last_error}; if this does not "
+                "end when the disk works again, shut the store down and start it again"
             )
         return (
-            f"queues or index cannot be written, puts go on when they can: {self.flags.write_error}"
+            "queues or index cannot be written; puts are accepted again when they can: "
+            f"{self.flags.write_error}"
         )
 
 

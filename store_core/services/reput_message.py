@@ -271,9 +271,9 @@ def _require_same_end(file: MappedFile, data: Bytes, base: int, at: int) -> None
 
 def _other_size(found: str, file: MappedFile) -> StoreFormatError:
     text = (
-        f"{found}, the segment here at {file.end_offset}: the master has another "
-        "mappedFileSizeCommitLog, or its log is damaged there; begin with an empty directory "
-        "and the master's value"
+        f"{found}, but the segment here ends at {file.end_offset}: the master has another "
+        "mappedFileSizeCommitLog, or its log is damaged there; start with an empty directory and "
+        "the master's value"
     )
     return StoreFormatError(text, file.path)
 

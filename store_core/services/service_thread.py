@@ -119,7 +119,7 @@ class ServiceThread(ShuttingDown, ABC):
         except Exception as err:  # the service goes on after any error
             repeated = self.is_failing and str(err) == str(self.last_error)
             level = logging.DEBUG if repeated else logging.ERROR
-            logger.log(level, "%s failed and goes on: %s", self.name, err, exc_info=True)
+            logger.log(level, "%s failed and continues: %s", self.name, err, exc_info=True)
             self.last_error, self.is_failing = err, True
             return False
         self.is_failing = False
@@ -192,7 +192,7 @@ class OnePerStore:
             other = self._services.get(store, lambda: None)()
             if other is not None and other is not service and other.is_running:
                 raise StoreLockedError(
-                    f"another service of this process {self._work}: stop that one", root
+                    f"another service of this process {self._work}: stop that one first", root
                 )
             yield
             self._services[store] = weakref.ref(service)

@@ -81,7 +81,9 @@ class PlainTransactions:
             # A service finds the commit and writes the op message; after a rollback it asks the
             # producer.
             logger.warning(
-                "no op message for the half message at %d: %s", half.queue_offset, done.reason
+                "cannot put the op message for the half message at %d: %s",
+                half.queue_offset,
+                done.reason,
             )
         return result
 
@@ -109,7 +111,9 @@ class TransactionBlock:
 
     def __enter__(self) -> TransactionBlock:
         if self._is_entered:
-            raise TransactionError("a block is entered once: for another message make another one")
+            raise TransactionError(
+                "a block can be entered only once: create another block for another message"
+            )
         self._is_entered = True
         self._ends = self._service() or self._ends
         self.half = self._ends.open_block(self._message)
@@ -134,7 +138,9 @@ class TransactionBlock:
             if kind is None:
                 raise
             # The block's own error matters more; the transaction stays open.
-            logger.warning("%s is not rolled back and stays open: %s", self.transaction_id, err)
+            logger.warning(
+                "transaction %s is not rolled back and stays open: %s", self.transaction_id, err
+            )
         finally:
             self._open_keys.discard(transaction_key(self.half) or "")
 
@@ -178,7 +184,7 @@ def opened_half(half: Message | None, result: PutMessageResult) -> Message:
     """
     if half is None:
         raise TransactionError(
-            f"the transaction is not open: {result.status.name}, {result.reason}"
+            f"the transaction was not opened: {result.status.name}, {result.reason}"
         )
     return half
 
@@ -205,6 +211,6 @@ def put_commit(putter: MessagePutter, half: Message) -> PutMessageResult:
 def not_ended(half: Message, result: PutMessageResult) -> TransactionError:
     """Return the error for a refused commit."""
     return TransactionError(
-        f"not committed, the half message at queue offset {half.queue_offset} stays open: "
+        f"not committed; the half message at queue offset {half.queue_offset} stays open: "
         f"{result.status.name}, {result.reason}"
     )

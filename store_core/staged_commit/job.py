@@ -170,7 +170,7 @@ def _chunks(part: StagedPart) -> Iterator[tuple[StagedChunk, StagedBlock]]:
             chunk = next(chunks, None)
             rows = block.part(first, first + (chunk.messages if chunk is not None else 0))
             if chunk is None or rows.total_bytes != chunk.bytes:
-                raise StoreFormatError("rows that are not those of the records", part.rows_path)
+                raise StoreFormatError("the rows are not those of the records", part.rows_path)
             yield chunk, rows
             first += chunk.messages
 
@@ -254,7 +254,7 @@ class Ledger:
             type(version) is int for version in applications.values()
         ):
             raise StoreFormatError(
-                f"not what a commit writes: {_APPLICATIONS} is no object of numbers", self.path
+                f"not what a commit writes: {_APPLICATIONS} is not an object of numbers", self.path
             )
         return {
             _FORMAT_KEY: _FORMAT,

@@ -111,10 +111,10 @@ class LogTail(Closing):
             self._steps.sync("eight bytes undo sync", self._first_fd)
         except OSError:
             raise CommitInDoubtError(
-                f"{err.strerror or err}, while the job was becoming part of the log, and it could "
-                "not be taken back: it may be in the log. Do not write it again before the store "
-                "was opened once more (by another write, or recover) and rmqsource.last_commit "
-                "tells whether it is there",
+                f"{err.strerror or err}, while the job was becoming part of the log, and this "
+                "could not be undone: the job may be in the log. Do not write it again until the "
+                "store has been reopened (by another write, or by recover) and "
+                "rmqsource.last_commit shows whether it is there",
                 self._path(self.start_offset),
             ) from err
 

@@ -41,12 +41,12 @@ def resolve_open_jobs(root: str, log: MappedFileQueue, steps: CrashPoints) -> li
     committed = []
     for directory, commit in open_intents(StoreDirectory(root)).items():
         if is_in_log(log, commit):
-            logger.info("job %s is in the log of %s: finished", commit.job, root)
+            logger.info("job %s is in the log of %s: finishing it", commit.job, root)
             _force_again(log, commit, steps)
             finish(root, directory, commit, steps)
             committed.append(commit)
         else:
-            logger.warning("job %s did not get into the log of %s: forgotten", commit.job, root)
+            logger.warning("job %s is not in the log of %s: discarding it", commit.job, root)
             steps.remove_file("intent forgotten", os.path.join(directory, INTENT_FILE))
             clear_away(directory, steps)
     return committed
@@ -67,7 +67,9 @@ def clear_away(directory: str, steps: CrashPoints | None = None) -> None:
         else:
             steps.run("staging removal", remove_job, directory)
     except (StoreError, OSError) as err:
-        logger.warning("what a job staged stays; clean-staging deletes it later: %s", err)
+        logger.warning(
+            "cannot delete the staging files of a job; clean-staging deletes them later: %s", err
+        )
 
 
 def intent_is_open(directory: str) -> bool:
@@ -85,7 +87,9 @@ def is_in_log(log: MappedFileQueue, commit: Commit) -> bool:
         return False
     file = log.find(commit.proof_offset)
     if file is None:
-        logger.warning("the first record of job %s is gone; it counts as committed", commit.job)
+        logger.warning(
+            "the first record of job %s is gone; the job counts as committed", commit.job
+        )
         return True
     with file.select(commit.proof_offset - file.file_from_offset, commit.proof_bytes) as data:
         return data is not None and zlib.crc32(data) == commit.proof_crc

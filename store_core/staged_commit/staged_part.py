@@ -31,8 +31,8 @@ ROWS_SUFFIX = ".rows"
 RELATIVE_TO_STORE_TIME = 1 << 60
 """A tags code from here on is a delivery time: the excess is ms after the store time."""
 OTHER_BYTES = (
-    "the file system gives back other bytes than it was given. Nothing was appended; look at its "
-    "log, and run the write again"
+    "the file system returned other bytes than were written. Nothing was appended; check its log, "
+    "and run the write again"
 )
 _WORD_BYTES = 8
 _READ_BYTES = 4 << 20  # whole words
@@ -197,7 +197,7 @@ def _block(batch: RecordBatch) -> StagedBlock:
 
 def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:
     if len(block.sizes) == 0 or int(block.sizes.min()) <= 0:
-        raise StoreFormatError("a record without bytes", path)
+        raise StoreFormatError("a record has no bytes", path)
     if int(block.queue.min()) < 0 or int(block.queue.max()) >= len(part.queues):
         raise StoreFormatError("a queue that the task did not name", path)
     if int(block.key_count.sum()) != len(block.key_hash):
@@ -223,12 +223,13 @@ def check_staged_files(part: StagedPart) -> None:
             found = os.path.getsize(path)
         except OSError as err:
             reason = (
-                f"a task on {part.host or 'another machine'} staged this file, and it cannot be "
-                f"seen here ({err.strerror}): tasks and driver must share the store's file system"
+                f"a task on {part.host or 'another machine'} staged this file, but it is not "
+                f"visible here ({err.strerror}): tasks and driver must share the store's file "
+                "system"
             )
             raise StoreWriteError(reason, path) from err
         if found != length:
-            raise StoreWriteError(f"has {found} bytes, the task staged {length}", path)
+            raise StoreWriteError(f"has {found} bytes, but the task staged {length}", path)
     try:
         is_other = part.messages and file_checksum(part.rows_path) != part.rows_checksum
     except OSError as err:

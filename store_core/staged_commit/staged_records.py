@@ -234,7 +234,7 @@ def place(
         stop = int(np.searchsorted(ends, begin + left - BLANK_RECORD_BYTES, "right"))
         if stop == first:
             if left == segment_bytes:
-                raise ValueError(f"{sizes[first]} bytes do not fit a segment of {segment_bytes}")
+                raise ValueError(f"{sizes[first]} bytes do not fit in a segment of {segment_bytes}")
             position += left
             continue
         runs.append(Run(first, stop, position))

@@ -68,12 +68,12 @@ def check_staging(root: str) -> None:
     path = os.path.join(root, STAGING_DIRECTORY)
     if os.path.islink(path):
         raise StoreWriteError(
-            "is a symbolic link, which writes do not follow: they delete what lies below it. "
-            "Remove the link; a directory is made in its place",
+            "is a symbolic link, which writes do not follow, because they delete what is below "
+            "it. Remove the link; a write creates a directory in its place",
             path,
         )
     if os.path.lexists(path) and not os.path.isdir(path):
-        raise StoreWriteError("is no directory, but writes stage there; move it away", path)
+        raise StoreWriteError("is not a directory, but writes stage there; move it away", path)
 
 
 def job_directories(store: StoreDirectory) -> list[str]:
@@ -154,8 +154,8 @@ def _files(job: int, directory: str) -> dict[str, os.stat_result]:
             found[name] = os.stat(name, dir_fd=job, follow_symlinks=False)
             if not (_JOB_FILE.fullmatch(name) and stat.S_ISREG(found[name].st_mode)):
                 raise StoreWriteError(
-                    f"holds {name!r}, which no write makes, so nothing in it is deleted; look at "
-                    "it, and delete the directory yourself",
+                    f"contains {name!r}, which no write creates, so nothing in it is deleted; "
+                    "check it, and delete the directory yourself",
                     directory,
                 )
     return found
@@ -275,7 +275,7 @@ def _check_fields(
     """Raise StoreFormatError unless values are an object of exactly these fields, all valid."""
     if not isinstance(values, dict) or values.keys() != fields.keys():
         raise StoreFormatError(
-            f"not what a commit writes: {what} is an object of {', '.join(fields)}", path
+            f"not what a commit writes: {what} must be an object of {', '.join(fields)}", path
         )
     for name, is_right in fields.items():
         if not is_right(values[name]):
@@ -308,7 +308,9 @@ def read_intent(path: str, directory: StoreDirectory | None = None) -> Commit | 
     if values is None:
         return None
     if values.pop("format", None) != _FORMAT:
-        raise StoreFormatError("a journal of another release: use that one to open the store", name)
+        raise StoreFormatError(
+            "a journal of another release: open the store with that release", name
+        )
     return commit_from_json(values, name)
 
 

@@ -187,7 +187,8 @@ class StoreLock:
     def _check_fork(self) -> None:
         if self._fd >= 0 and not self.is_held:
             raise StoreLockedError(
-                f"process {self._pid}, which forked this one, has it open and goes on with it",
+                f"process {self._pid}, which forked this one, has the store open and goes on "
+                "using it",
                 self.root,
             )
 
@@ -198,7 +199,7 @@ class StoreLock:
 
     def _lock(self, fd: int) -> None:
         if fcntl is None:  # pragma: no cover (Windows)
-            raise StoreLockedError("a store can be written on Unix only", self.root)
+            raise StoreLockedError("a store can be written only on Unix", self.root)
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except (BlockingIOError, PermissionError) as err:  # POSIX allows EAGAIN and EACCES
@@ -220,7 +221,7 @@ class StoreLock:
         if pid is not None and _is_running(pid):
             text = f"process {pid} has this store open"
         elif pid is not None:
-            text += f" (abort names process {pid}, which does not run on this machine)"
+            text += f" (abort names process {pid}, which is not running on this machine)"
         return f"{text}; stop that broker first, or give another directory"
 
 
@@ -309,7 +310,10 @@ def _refuse_files(root: str) -> None:
 
 def _refuse_directory(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        text = "is a directory, where brokers have a file that a clean stop removes: move it away"
+        text = (
+            "is a directory, but brokers have a file of this name, which a clean stop removes: "
+            "move it away"
+        )
         raise OSError(errno.EISDIR, text, str(path))
 
 
@@ -338,5 +342,7 @@ def _check(path: str, real_root: str) -> None:
     if Path(path).name == COMMIT_LOG_DIR:
         advice = f"remove the link and give storePathCommitLog={target} in the configuration"
     raise StoreWriteError(
-        f"is a link out of the store, to {target}; nothing is written through it: {advice}", path
+        f"is a link that leads out of the store, to {target}; the store does not write through "
+        f"it: {advice}",
+        path,
     )

@@ -151,9 +151,9 @@ class StoreKind:
         rest = len(self.compacted_topics) - _NAMED_TOPICS
         more = f" and {rest} more" if rest > 0 else ""
         return (
-            f"consumers of compacted topics ({names}{more}) are given the newest message of each "
-            "key, from compacted logs: access=compaction reads those. Otherwise messages come from "
-            "the commit log, as long as it has them",
+            f"consumers of compacted topics ({names}{more}) get the newest message of each key "
+            "from compacted logs; access=compaction reads those. Otherwise messages come from the "
+            "commit log, as long as it has them",
         )
 
     def unread(self) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ class StoreKind:
         """Raise `StoreKindError` if the log is DLedger's, which can only be read."""
         if self.dledger_log:
             raise StoreKindError(
-                "the log of this store is one of DLedger (enableDLegerCommitLog=true): nothing can "
+                "the log of this store is a DLedger log (enableDLegerCommitLog=true): nothing can "
                 "be written to it here. Its messages can be read, and salvaged into a new store "
                 "with a commit log of its own",
                 self.dledger_log,

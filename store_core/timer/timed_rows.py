@@ -258,7 +258,7 @@ class DuePutter:
                 break
             if status not in _NEVER_TAKEN:
                 return refusal, np.array(taken, bool)
-            logger.warning("a message whose time has come is passed over: %s", refusal)
+            logger.warning("skipping a due timer message, which the store refuses: %s", refusal)
             taken.append(False)
             left = left.slice(1)
         return "", np.array(taken, bool)
@@ -273,5 +273,5 @@ class DuePutter:
 
     def _note_refusal(self, refusal: str) -> None:
         if refusal and refusal != self.refusal:
-            logger.warning("timer messages wait, the next one is refused: %s", refusal)
+            logger.warning("timer messages wait: the next one is refused: %s", refusal)
         self.refusal = refusal

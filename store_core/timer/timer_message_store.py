@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _INTERVAL_MS = 100
 _CLEAN_INTERVAL_S = 30.0
 _MAX_DELAY_MS = 2**31 - 1
-_only = OnePerStore("delivers its timer messages")
+_only = OnePerStore("delivers this store's timer messages")
 _MOST_UNITS = 1 << 14
 
 
@@ -82,7 +82,7 @@ class TimerMessageStore(ServiceThread):
         if self._roll.window_ms > _MAX_DELAY_MS:
             raise StoreConfigError(
                 f"timerRollWindowSlot {config.timer_roll_steps} x timerPrecisionMs "
-                f"{self._precision_ms} is above {_MAX_DELAY_MS} ms: choose less of either"
+                f"{self._precision_ms} is above {_MAX_DELAY_MS} ms: reduce one of them"
             )
         self._save_interval_s = config.timer_flush_interval_ms / 1000
         self._saved_at = self._cleaned_at = time.monotonic()
@@ -247,7 +247,7 @@ class TimerMessageStore(ServiceThread):
         self._kept_elsewhere = timers_are_elsewhere(directory)
         self._store.refuse_timers(self._kept_elsewhere)
         if self._kept_elsewhere:
-            logger.warning("no timer message is delivered: %s", self._kept_elsewhere)
+            logger.warning("timer messages are not delivered: %s", self._kept_elsewhere)
         return bool(self._kept_elsewhere)
 
     def _loaded(self) -> TimerFiles:

@@ -130,7 +130,8 @@ class TransactionChecker:
         result = self._store.raw_put_message(message)
         if result.append_result is None or not result.is_appended:
             raise TransactionError(
-                f"the check stops, a copy was refused: {result.status.name}, {result.reason}"
+                f"the check stops: a copy of a half message was refused: {result.status.name}, "
+                f"{result.reason}"
             )
         message.queue_offset = result.append_result.queue_offset
         message.commit_log_offset = result.append_result.commit_log_offset

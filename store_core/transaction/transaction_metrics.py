@@ -56,7 +56,7 @@ class TransactionMetrics:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as err:
-                logger.warning("%s is not used: %s", path, err)
+                logger.warning("%s is ignored: %s", path, err)
                 continue
             return
 

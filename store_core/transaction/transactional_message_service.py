@@ -190,14 +190,16 @@ class TransactionalMessageService(ShuttingDown):
         self._store.use_transactions(None)
         self._is_loaded = False
         if is_stale:
-            logger.warning("the store was opened anew meanwhile: its files may say more")
+            logger.warning(
+                "the store was reopened meanwhile: nothing is saved, as its files may be newer"
+            )
             return
         self._ops.write(everything=True)
         try:
             self._persist_offsets()
             self._persist_metrics()
         except StoreClosedError as err:  # its files belong to the next opener
-            logger.warning("transactions are stopped after their store, nothing is noted: %s", err)
+            logger.warning("transactions were stopped after their store; nothing is saved: %s", err)
 
     def prepare_message(self, message: Message) -> PutMessageResult:
         """Open a transaction: put the half message, which no consumer sees.
@@ -254,7 +256,7 @@ class TransactionalMessageService(ShuttingDown):
         if not from_check and is_too_late(stored, self._store.clock(), self._store.config):
             return EndTransactionResult(
                 EndStatus.ILLEGAL_OPERATION,
-                reason="later than the producer wanted: wait for a check",
+                reason="the time that the producer set has passed: wait for a check",
             )
         return self._end(stored, state)
 
@@ -277,7 +279,9 @@ class TransactionalMessageService(ShuttingDown):
         """
         self._require_loaded()
         if state is _UNKNOWN:
-            raise ValueError("UNKNOW ends no transaction: COMMIT_MESSAGE or ROLLBACK_MESSAGE")
+            raise ValueError(
+                "UNKNOW ends no transaction: expected COMMIT_MESSAGE or ROLLBACK_MESSAGE"
+            )
         wanted: Int64s = np.unique(np.asarray(half_queue_offsets, np.int64))
         with self._table.lock:
             may_be_open = self._table.not_done(wanted)
@@ -356,14 +360,17 @@ class TransactionalMessageService(ShuttingDown):
         self._ops.write(everything=True)  # op messages that a closed store refused
         if not self._store.wait_for_dispatch():
             raise TransactionError(
-                "which transactions are open is not known: the log is not dispatched yet "
+                "it is not known which transactions are open: the log is not dispatched yet "
                 "(services.reput.last_error says why); load again later"
             )
         half_offset, op_offset = self._offset_of(HALF_TOPIC), self._offset_of(OP_TOPIC)
         found = find_open_halves(self._store, half_offset, op_offset)
         self._table.fill(found, half_offset, op_offset)
         if len(found.without_op):
-            logger.info("%d half messages were ended before a stop", len(found.without_op))
+            logger.info(
+                "%d half messages had ended before a stop, without op messages: these are put now",
+                len(found.without_op),
+            )
             self._ops.add(found.without_op.tolist())
             self._ops.write(everything=True)
         self.metrics.load()
@@ -382,11 +389,14 @@ class TransactionalMessageService(ShuttingDown):
         with table.lock:
             newest = table.newest(answered)
             if table.is_ended(newest.queue_offset):
-                return EndTransactionResult(EndStatus.ALREADY_ENDED, reason="an answer came before")
+                return EndTransactionResult(
+                    EndStatus.ALREADY_ENDED, reason="it was answered before"
+                )
             is_open = newest.queue_offset >= table.half_offset
             if not is_open and not self._may_still_commit(answered, key, state):
                 return EndTransactionResult(
-                    EndStatus.ALREADY_ENDED, reason="it was ended, or given up as checked too often"
+                    EndStatus.ALREADY_ENDED,
+                    reason="it has ended, or was given up after too many checks",
                 )
             put = None
             if state is _COMMIT:
@@ -470,7 +480,7 @@ class TransactionalMessageService(ShuttingDown):
 def _mismatch(stored: Message | None, half: HalfMessagePlace, producer_group: str | None) -> str:
     """Return why a record is not the answered half message; empty if it is."""
     if stored is None or stored.topic != HALF_TOPIC:
-        return f"no half message lies at {half.commit_log_offset}"
+        return f"there is no half message at {half.commit_log_offset}"
     if stored.queue_offset != half.queue_offset:
         return (
             f"the half message at {half.commit_log_offset} has queue offset "
@@ -478,5 +488,5 @@ def _mismatch(stored: Message | None, half: HalfMessagePlace, producer_group: st
         )
     group = half_facts(stored.properties).producer_group
     if producer_group is not None and group != producer_group:
-        return f"it is of producer group {group}, not {producer_group}"
+        return f"it belongs to producer group {group}, not {producer_group}"
     return ""

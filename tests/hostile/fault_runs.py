@@ -46,7 +46,7 @@ _OWN = (SourceError, StoreError)
 _CONFIG = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=320\nmaxHashSlotNum=8\n"
 _CONFIG += "maxIndexNum=64\n"
 _CASE = "case-x"
-_FORGOTTEN = "it counts as missing here"
+_FORGOTTEN = "it is treated as missing here"
 """A file of settings cannot be read: the docs say that an answer is given without it."""
 _CHANGING = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z?|/[^ \"',:]*/case-\w+")
 

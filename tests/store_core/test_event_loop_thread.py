@@ -54,7 +54,7 @@ def test_stop_cancels_and_waits(loop):
 def test_nothing_runs_after_stop(loop):
     loop.shutdown()
     assert not loop.call(print)
-    with pytest.raises(RuntimeError, match="test-loop does not run"):
+    with pytest.raises(RuntimeError, match="test-loop is not running"):
         loop.submit(where())
 
 

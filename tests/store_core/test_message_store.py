@@ -116,7 +116,7 @@ def test_a_read_that_outlives_the_store_is_an_error(by_hand):
         (RunningFlag.LOGIC_DISK_FULL, "disk of the queues is too full"),
         (RunningFlag.FENCED, "another master"),
         (RunningFlag.NOT_WRITEABLE, "made not writeable"),
-        (RunningFlag.WRITE_LOGICS_QUEUE_ERROR, "puts go on when they can"),
+        (RunningFlag.WRITE_LOGICS_QUEUE_ERROR, "puts are accepted again when they can"),
     ],
 )
 def test_flags_refuse_puts_and_say_why(root, by_hand, flag, advice):
@@ -208,7 +208,7 @@ def test_several_log_directories_and_read_only_ones(tmp_path):
     assert {path.name for path in (root / "c1").iterdir()} == made[0]
     assert {path.name for path in (root / "c2").iterdir()} > made[1]
     judge(root, frozen, range(300), range(300))
-    with pytest.raises(StoreConfigError, match="new segments have no place"):
+    with pytest.raises(StoreConfigError, match="no place for new segments"):
         MessageStore(replace(config, read_only_commit_log_store_paths="c2,c1")).load()
 
 

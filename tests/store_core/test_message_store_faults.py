@@ -210,8 +210,8 @@ def test_log_directory_that_vanishes(store, tmp_path):
     assert store.put_message(make_message(10)).status.name == "FLUSH_DISK_TIMEOUT"
     refused = store.put_message(make_message(11))
     assert refused.status.name == "SERVICE_NOT_AVAILABLE"
-    assert "somebody deleted it while it was in use: bring the directory back" in refused.reason
-    assert f"{log} does not exist any more" in refused.reason
+    assert "it was deleted while it was in use: restore the directory" in refused.reason
+    assert f"{log} no longer exists" in refused.reason
     store.shutdown()
     assert (tmp_path / "store" / "abort").exists()
     shutil.copytree(tmp_path / "kept", log)
@@ -235,14 +235,14 @@ def test_a_store_that_vanishes_is_not_called_full(tmp_path, caplog, flushed):
         store.services.clean_commit_log.run_once()
         refused = store.put_message(make_message(11))
         assert refused.status.name == "SERVICE_NOT_AVAILABLE"
-        log = f"storePathCommitLog {root / 'commitlog'} does not exist any more"
+        log = f"storePathCommitLog {root / 'commitlog'} no longer exists"
         assert refused.reason.startswith(log)
         assert log in caplog.text
         assert not re.search(r"\bfull\b", caplog.text + refused.reason)
         with pytest.raises(StoreNotFoundError, match=f"{root}: does not exist"):
             reader.look()
         reader.close()
-        with pytest.raises(StoreWriteError, match=f"{root}.*: bring the directory back"):
+        with pytest.raises(StoreWriteError, match=f"{root}.*: restore the directory"):
             store.shutdown()
 
 
@@ -253,7 +253,7 @@ def test_queue_directory_that_vanishes(store, tmp_path):
     shutil.copytree(tmp_path / "store" / "consumequeue", tmp_path / "kept")
     shutil.rmtree(tmp_path / "store" / "consumequeue")
     more, _ = put(store, range(10, 12))
-    with pytest.raises(StoreWriteError, match="bring the directory back"):
+    with pytest.raises(StoreWriteError, match="restore the directory"):
         store.services.reput.run_once()
     assert store.put_message(make_message(12)).status.name == "SERVICE_NOT_AVAILABLE"
     shutil.copytree(tmp_path / "kept", tmp_path / "store" / "consumequeue")
@@ -277,7 +277,7 @@ def test_log_that_cannot_be_forced(tmp_path, monkeypatch):
                 statuses.append(refused.status.name)
         assert statuses[0] == "FLUSH_DISK_TIMEOUT"
         assert statuses[-1] == "SERVICE_NOT_AVAILABLE"
-        assert "this disk has a defect" in refused.reason
+        assert "this disk has a fault" in refused.reason
         assert "shut the store down and start it again" in refused.reason
     assert (tmp_path / "store" / "abort").exists()
     put_at_all = [*numbers, 5, *range(6, 6 + 2 * len(statuses), 2)]

@@ -82,7 +82,7 @@ def test_a_child_is_refused_and_changes_nothing(store, tmp_path, name):
     before = files_of(tmp_path)
     error, text = in_child(lambda: str(CALLS[name](store)))
     assert error in {"StoreClosedError", "StoreLockedError"}
-    assert f"process {os.getpid()}" in text or "a broker has it open" in text
+    assert f"process {os.getpid()}" in text or "a broker has the store open" in text
     assert files_of(tmp_path) == before
     put(store, range(5, 8))
 

@@ -98,7 +98,7 @@ def test_a_slave_has_what_its_master_has(master, slave_config):
 def test_a_log_may_begin_at_any_segment(master, slave_config, caplog):
     first = SEGMENT * 3
     with MessageStore(slave_config) as slave:
-        with pytest.raises(ValueError, match="do not lie at"):
+        with pytest.raises(ValueError, match="but the log continues at"):
             slave.append_to_commit_log(first + 1, b"x")
         replicate(master, slave, master.max_phy_offset, first=first)
         assert slave.wait_for_dispatch(10)
@@ -133,7 +133,7 @@ def test_only_a_slave_takes_bytes(master):
 def test_bytes_must_lie_at_the_end_of_one_segment(master, slave_config):
     with MessageStore(slave_config) as slave:
         replicate(master, slave, 100)
-        with pytest.raises(ValueError, match="of offset 99 do not lie at 100"):
+        with pytest.raises(ValueError, match="begins at offset 99, but the log continues at 100"):
             slave.append_to_commit_log(99, b"x")
         with pytest.raises(ValueError, match="past the end of their segment of 4096 bytes"):
             slave.append_to_commit_log(100, bytes(SEGMENT - 99))

@@ -52,7 +52,9 @@ def cut_log(root: str, config: MessageStoreConfig, offset: int, *, clock: Callab
             lock.create_abort()
             kept = keep_cut_bytes(log, lock.root, offset, clock())
             _lower_checkpoint(log, lock.root, offset)
-            logger.warning("the log is cut at offset %d; what lay after it is in %s", offset, kept)
+            logger.warning(
+                "cutting the log at offset %d; the bytes after it are kept in %s", offset, kept
+            )
             segments.truncate_dirty_files(offset)
         return kept
 
@@ -99,6 +101,6 @@ def _require_within(log: ReadableLog, offset: int) -> None:
     stop = segments[-1].from_offset + segments[-1].size if segments else 0
     if not begin < offset <= stop:
         raise OffsetOutOfRangeError(
-            f"the log cannot be cut at offset {offset}: its segments have {begin} to {stop}, and "
-            "something must be left"
+            f"the log cannot be cut at offset {offset}: its segments contain {begin} to {stop}, "
+            "and something must remain"
         )

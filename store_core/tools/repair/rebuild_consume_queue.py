@@ -100,7 +100,7 @@ def rebuild_consume_queues(
     root = Path(target_root)
     for name in QUEUE_DIRS:
         if (root / name).is_dir() and any((root / name).iterdir()):
-            raise StoreFormatError("queues are here already; give another directory", str(root))
+            raise StoreFormatError("there are queues already; give another directory", str(root))
     rebuild = _Rebuild(view, root, options or RebuildOptions())
     decoder = DispatchDecoder(view.config.delay_levels_ms, rebuild.filter_bitmaps)
     begin = max(view.min_phy_offset, 0)

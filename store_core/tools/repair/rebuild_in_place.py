@@ -61,7 +61,7 @@ logger = logging.getLogger(__name__)
 WORK_DIRECTORY = "_rebuild"
 _NEW, _OLD = "new", "old"
 _QUEUES_TOLD = 10
-_LOSS_WORDS = ("lost", "of an earlier life of its topic", "moved")
+_LOSS_WORDS = ("lost", "of an earlier topic of this name", "moved")
 _UNFINISHED = "index.rebuilding"
 
 
@@ -203,13 +203,13 @@ def _require_accepted(
         )
     if away and not moved:
         wanted.append(
-            f"{away} messages would get other queue offsets than consumers know (accept_moved, "
-            "--accept-moved)"
+            f"{away} messages would get queue offsets other than those that consumers know "
+            "(accept_moved, --accept-moved)"
         )
     if wanted:
         raise StoreFormatError(
             f"{'; '.join(wanted)}; nothing was changed. By queue: {loss_text(losses)}. Accept "
-            "that, or bring back damaged files of the log",
+            "this, or restore damaged files of the log",
             root,
         )
 
@@ -238,7 +238,7 @@ class _Work:
         try:
             remove_tree(str(self._path))
         except OSError as err:  # all is in its place: the next rebuild tries again
-            self._warn(f"{self._path} cannot be deleted: {err.strerror}; delete it")
+            self._warn(f"{self._path} cannot be deleted: {err.strerror}; delete it yourself")
 
     def _restore(self) -> None:
         for name in (INDEX_DIR, CONSUME_QUEUE_DIR, BATCH_CONSUME_QUEUE_DIR):
@@ -270,12 +270,12 @@ def _opened(
         view.kind.require_commit_log()
         _require_log_end(view)
         if view.state is StoreState.LIVE:
-            raise StoreLockedError("a broker has it open; stop that broker first", path)
+            raise StoreLockedError("a broker has the store open; stop that broker first", path)
         require_queue_files(view.directory, "nothing can be rebuilt in it")
         seen = _run_of_a_broker(view)
         with StoreLock(path):
             if _run_of_a_broker(view) != seen:
-                raise StoreLockedError("a broker was at work just now; try again", path)
+                raise StoreLockedError("a broker has just used the store; try again", path)
             with write_errors(path):
                 work = _Work(Path(path), warn)
                 try:
@@ -304,7 +304,8 @@ def _index_sizes(view: StoreSnapshot) -> tuple[int, int]:
         return index.sizes
     if index.unusable:
         raise StoreConfigError(
-            f"{index.unusable[0].path}: its sizes are not known; give {INDEX_SIZE_OPTIONS}"
+            f"{index.unusable[0].path}: the numbers of slots and entries are not known; give "
+            f"{INDEX_SIZE_OPTIONS}"
         )
     return (
         config.max_hash_slot_num or DEFAULT_MAX_HASH_SLOT_NUM,

@@ -100,10 +100,10 @@ class ConfigFiles:
                 self._copy_file("/".join(below), entry.path)
 
     def _leave_out(self, name: str) -> None:
-        made = "what it holds is in files of the new store"
+        made = "its content is in files of the new store"
         if not databases_are_readable():
-            made = "which is not read: left out"
-        self.notes.append(f"{name} is a RocksDB database, {made}")
+            made = "it cannot be read here, and is left out"
+        self.notes.append(f"{name} is a RocksDB database: {made}")
 
     def _write_settings(self, now_ms: int) -> None:
         """Write files of topics and groups from databases, in the form that brokers write."""
@@ -152,7 +152,9 @@ class ConfigFiles:
             return
         self._write(f"config/{name}", json.dumps(data, indent="\t").encode())
         if moved:
-            self.notes.append(f"config/{name}: {moved} offsets follow the messages that they name")
+            self.notes.append(
+                f"config/{name}: {moved} offsets were moved along with their messages"
+            )
 
     def _read(self, name: str) -> tuple[dict[Any, Any] | None, bool]:
         """Return the content of a file or its ``.bak``, as brokers do; and whether one exists."""
@@ -242,6 +244,6 @@ class ConfigFiles:
         except StoreFormatError as err:  # not reached: the file is new
             raise OSError(str(err)) from err
         self.notes.append(
-            f"config/{_TOPICS} is missing or cannot be read: made anew with the topics of the "
-            "messages; look at its numbers of queues and permissions"
+            f"config/{_TOPICS} is missing or cannot be read: recreated with the topics of the "
+            "messages; check its numbers of queues and permissions"
         )

@@ -364,11 +364,11 @@ def rejected_rows(
     """Return the rows that must not be copied, with their descriptions."""
     reasons = crc_failures(frames)
     for row in np.flatnonzero(topic_codes < 0).tolist():
-        reasons.setdefault(row, "its topic is none that a queue can have")
+        reasons.setdefault(row, "no queue can have its topic")
     for row in np.flatnonzero(frames.column("queue_id") < 0).tolist():
         reasons.setdefault(row, "its queue id is negative")
     for row in np.flatnonzero(frames.column("total_size") > most_bytes).tolist():
-        reasons.setdefault(row, "it leaves no room for the end of its segment")
+        reasons.setdefault(row, "it leaves no room for the blank record at the end of a segment")
     return {row: faulty_record(frames, row, reason) for row, reason in sorted(reasons.items())}
 
 

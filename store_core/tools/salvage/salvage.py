@@ -79,13 +79,15 @@ _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _NOT_TAKEN = {
     TIMER_WHEEL_FILE: (
         "timer messages (5.x timer wheel) are in the log; a broker delivers all that are still "
-        "there, also those that were delivered or cancelled before"
+        "there, including those already delivered or cancelled"
     ),
     "compaction": (
-        "compacted logs are not copied, and a broker does not make them anew: consumers of such "
-        "topics are given the log's messages where it has enableCompaction=false"
+        "compacted logs are not copied, and a broker does not rebuild them: consumers of such "
+        "topics get the log's messages if the broker has enableCompaction=false"
     ),
-    "epochFileCheckpoint": "the epochs of a replicated broker are not copied; they do not hold",
+    "epochFileCheckpoint": (
+        "the epochs of a replicated broker are not copied: they do not apply to the new store"
+    ),
 }
 
 
@@ -283,8 +285,9 @@ class _Salvage:
     def _note_what_is_not_taken(self, copy: LogCopy) -> None:
         if copy.light_names:
             self._notes.append(
-                f"{copy.light_names} times records name light queues, which nothing shows that the "
-                "broker had on: none was made. If it had, give its configuration (enableLmq)"
+                f"{copy.light_names} times, records name light queues, but nothing shows that the "
+                "broker had them enabled: none was created. If it had, give its configuration "
+                "(enableLmq)"
             )
         behind = records_behind(self._snapshot.log, self._snapshot.end_offset).records
         if behind:
@@ -303,8 +306,8 @@ class _Salvage:
         self._notes += self._snapshot.kind.unread()
         if any(t == _HALF_TOPIC and q.has_moved for (t, _), q in copy.queues.items()):
             self._notes.append(
-                "half messages have other queue offsets than their end marks name: the broker may "
-                "ask producers again about transactions that had ended"
+                "half messages have queue offsets other than those in their op messages: the "
+                "broker may ask producers again about transactions that have ended"
             )
 
 
@@ -443,7 +446,7 @@ def compacted_messages_notes(
     told = ", ".join(f"{topic}: {count}" for topic, count in only.items() if count)
     if told:
         unread.append(
-            f"messages that only compacted logs of the old store have are not in the new one "
+            "messages that are only in compacted logs of the old store are not in the new one "
             f"({told}): read them from the old store with access=compaction"
         )
     return unread
@@ -464,10 +467,10 @@ def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
     """
     directory = StoreDirectory(target)
     if not directory.is_local:
-        raise StoreConfigError(f"{directory.uri}: a store can be written on this machine only")
+        raise StoreConfigError(f"{directory.uri}: a store can be written only on this machine")
     path = Path(os.path.abspath(local_path(target)))  # noqa: PTH100 (links stay as they are)
     if os.path.lexists(path) and (not path.is_dir() or any(path.iterdir())):
-        raise StoreConfigError(f"{path} is there already; give a new directory")
+        raise StoreConfigError(f"{path} already exists; give a new directory")
     if snapshot.directory.is_local:
         sources = [
             snapshot.directory.resolve(),
@@ -477,6 +480,6 @@ def checked_target(snapshot: StoreSnapshot, target: str) -> Path:
         for source in map(os.path.realpath, sources):
             if os.path.commonpath([source, real]) in {source, real}:
                 raise StoreConfigError(
-                    f"{path} and {source} lie one inside the other; give another directory"
+                    f"{path} and {source} overlap: one is inside the other; give another directory"
                 )
     return path

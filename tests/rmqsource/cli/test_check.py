@@ -209,7 +209,7 @@ def test_recover_tells_of_records_that_it_cuts(run: Run, tmp_path: Path) -> None
     assert "99 readable records after offset 222710 would be cut off, with --cut only" in plan.err
     refused = run("recover", str(root), *sizes(store))
     assert refused.code == 1
-    assert "99 readable records follow" in refused.err
+    assert "followed by 99 readable records" in refused.err
     done = run("recover", str(root), "--cut", *sizes(store))
     assert done.code == 1
     assert "99 readable records after offset 222710 were cut off" in done.err

@@ -81,7 +81,7 @@ def test_info_goes_on_without_topics_that_cannot_be_read(run: Run, tmp_path: Pat
     answer = run("info", str(root), "--format", "json")
     assert answer.code == 0
     assert "topics.json: not what a broker writes: " in answer.err
-    assert "; it counts as missing here" in answer.err
+    assert "; it is treated as missing here" in answer.err
     assert answer.rows[0]["topics"] > 0  # those that have queues
     assert answer.rows[0]["log_end"] is not None
 

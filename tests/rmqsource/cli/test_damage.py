@@ -160,7 +160,7 @@ def test_queues_that_can_have_no_directory(run: Run, tmp_path: Path, planned: bo
     factory.add("a/b", dispatched=False)
     more = ("--dry-run",) if planned else ()
     (told,) = damages(run, "rebuild-queues", factory.write(), *more)
-    assert told == "no directory can be made for queue 0 of topic 'a/b'"
+    assert told == "cannot create a directory for queue 0 of topic 'a/b'"
 
 
 def test_what_a_rebuild_leaves_behind(

@@ -45,7 +45,7 @@ def test_the_target_comes_before_warnings(damaged_store, tmp_path):
     (damaged_store / "consumequeue" / "SCHEDULE_TOPIC_XXXX").mkdir(parents=True)
     assert "messageDelayLevel" in run(damaged_store, tmp_path / "new").output
     refused = run(damaged_store, tmp_path / "new")
-    assert refused.output.endswith("is there already; give a new directory\n")
+    assert refused.output.endswith("already exists; give a new directory\n")
     assert refused.output.count("\n") == 1
 
 

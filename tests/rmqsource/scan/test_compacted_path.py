@@ -169,7 +169,7 @@ def test_damage_is_an_error_a_row_or_left_out(root, most):
     folder = root / "compaction" / "compactionLog" / TOPIC / "0"
     with sorted(folder.iterdir())[0].open("r+b") as file:
         file.write(bytes(8))
-    with pytest.raises(DamagedStoreError, match=r"queue offset 0, .* has no such record"):
+    with pytest.raises(DamagedStoreError, match=r"queue offset 0, .* has no matching record"):
         compacted(root, maxPartitionBytes=most)
     rows = compacted(root, mode="PERMISSIVE", maxPartitionBytes=most)
     (gap,) = [json.loads(row["_corrupt_record"]) for row in rows if row["_corrupt_record"]]

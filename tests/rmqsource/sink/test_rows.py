@@ -288,7 +288,7 @@ BAD = [
     ("properties", [("a\1", "b")], "a name holds"),
     ("properties", [("a", "b\1")], "a value holds"),
     ("properties", [("a", "b" * 32768)], "at most 32767"),
-    ("born_host", "nowhere", "no host"),
+    ("born_host", "nowhere", "expected a host"),
     ("sys_flag", 0x101, "compatibility to 5"),
 ]
 

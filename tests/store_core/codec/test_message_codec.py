@@ -224,7 +224,7 @@ def test_host_flags_that_make_the_header_too_long_are_refused():
 
 
 def test_a_record_that_says_it_is_elsewhere_is_refused():
-    with pytest.raises(CorruptRecordError, match="at offset 0, but lies at 65536"):
+    with pytest.raises(CorruptRecordError, match="at offset 0, but it is at 65536"):
         decode_message(GOLDEN, 0, 65536, PATH)
 
 

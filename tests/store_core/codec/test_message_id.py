@@ -144,7 +144,7 @@ def test_parses_short_ipv6():
     ],
 )
 def test_refuses_what_is_no_host(text):
-    with pytest.raises(ValueError, match="no host in the form"):
+    with pytest.raises(ValueError, match="expected a host"):
         parse_host(text)
 
 

@@ -199,4 +199,4 @@ def test_a_damaged_database_counts_as_missing_with_a_warning(tmp_path, caplog):
     (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable":{"a":{}}}')
     assert list(load_topics(StoreDirectory(str(tmp_path)))) == ["a"]
     assert "config/metadata" in caplog.text
-    assert "counts as missing" in caplog.text
+    assert "treated as missing" in caplog.text

@@ -105,7 +105,7 @@ def test_garbage_without_backup_counts_as_missing_with_a_warning(store, caplog, 
     write(store, "topics.json.bak", "garbage")
     assert load_topics(store) is None
     assert "topics.json: not what a broker writes: " in caplog.text
-    assert caplog.text.rstrip().endswith("; it counts as missing here")
+    assert caplog.text.rstrip().endswith("; it is treated as missing here")
 
 
 def test_a_garbage_backup_of_a_missing_file_counts_as_missing_too(store, caplog):

@@ -232,7 +232,7 @@ def test_properties_are_those_that_java_reads(conf, text, properties):
 def test_settings_are_those_that_rocketmq_takes(conf, caplog, text, fields):
     settings = load_broker_config(conf(text))
     if text in NOT_OF_A_STORE:
-        assert "; the default counts, as in RocketMQ" in caplog.text
+        assert "; the default applies, as in RocketMQ" in caplog.text
         fields = {}
     store, store_default = MessageStoreConfig.from_properties(settings), MessageStoreConfig()
     found = {
@@ -259,8 +259,8 @@ def test_a_warning_names_file_line_key_and_value(conf, caplog):
     assert load_broker_config(path) == {"brokerName": "a"}
     first, second = caplog.messages
     assert first == (
-        f"{path}, line 3: fileReservedTime='48 # two days': a whole number of 32 bits is needed; "
-        "the default counts, as in RocketMQ"
+        f"{path}, line 3: fileReservedTime='48 # two days': expected a whole number of 32 bits; "
+        "the default applies, as in RocketMQ"
     )
     assert second.startswith(f"{path}, line 4: maxHashSlotNum='1048576 ': ")
 
@@ -269,8 +269,8 @@ def test_what_is_neither_true_nor_false_is_false_with_a_warning(conf, caplog):
     path = conf("autoCreateTopicEnable=yes\nmessageIndexEnable=true \n")
     settings = load_broker_config(path)
     assert settings == {"autoCreateTopicEnable": "false", "messageIndexEnable": "false"}
-    assert f"{path}, line 1: autoCreateTopicEnable='yes' is false, as in RocketMQ" in caplog.text
-    assert f"{path}, line 2: messageIndexEnable='true ' is false" in caplog.text
+    assert f"{path}, line 1: autoCreateTopicEnable='yes' is read as false" in caplog.text
+    assert f"{path}, line 2: messageIndexEnable='true ' is read as false" in caplog.text
 
 
 def test_a_byte_order_mark_is_told(conf, caplog):
@@ -296,6 +296,6 @@ def test_a_warning_is_given_once(conf, caplog):
 def test_the_spelling_of_release_451_counts_without_the_newer_one(conf, caplog, old, field):
     path = conf(f"{old}=65536")
     assert getattr(MessageStoreConfig.from_file(path), field) == 65536
-    assert f"{old}=65536 counts as {old.replace('maped', 'mapped')}" in caplog.text
+    assert f"{old}=65536 sets {old.replace('maped', 'mapped')}" in caplog.text
     path = conf(f"{old}=65536\n{old.replace('maped', 'mapped')}=131072")
     assert getattr(MessageStoreConfig.from_file(path), field) == 131072

@@ -280,7 +280,7 @@ def test_links_are_read_and_not_written(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     (tmp_path / "link").symlink_to("file")
     assert read_file(str(tmp_path / "link")) == b"abc"
-    with pytest.raises(OSError, match="is a link to file; nothing is written through links"):
+    with pytest.raises(OSError, match="is a link to file; the store does not write through"):
         open_to_write(str(tmp_path / "link"))
     (tmp_path / "nowhere").symlink_to("gone")
     with pytest.raises(OSError, match="is a link to gone"):
@@ -292,5 +292,5 @@ def test_what_is_missing_is_missing(tmp_path):
     for opened in (open_to_read, open_to_write):
         with pytest.raises(FileNotFoundError):
             opened(str(tmp_path / "file"))
-        with pytest.raises(OSError, match="holds a NUL"):
+        with pytest.raises(OSError, match="contains a NUL"):
             opened("a\0b")

@@ -152,7 +152,7 @@ def test_a_pattern_without_match_is_an_error(root):
 
 
 def test_braces_are_told_to_be_no_glob(root):
-    with pytest.raises(StoreNotFoundError, match="braces are no part of a glob here, give a list"):
+    with pytest.raises(StoreNotFoundError, match="a glob cannot contain braces here; give a list"):
         expand_paths([f"{root}/{{store-a,store-b}}"])
     (root / "{a,b}").mkdir()
     assert expand_paths([f"{root}/{{a,b}}"]) == [f"{root}/{{a,b}}"]
@@ -228,7 +228,7 @@ def test_errors_of_opening_tell_no_secret(location):
     with pytest.raises(StoreReadError) as caught:
         StoreDirectory(location).resolve()
     told = str(caught.value)
-    assert "no filesystem opens this URI" in told
+    assert "no filesystem can open this URI" in told
     assert not [secret for secret in SECRETS if secret in told]
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -329,7 +329,7 @@ def test_find_agrees_with_a_scan(numbers, size, offset):
 def test_a_file_that_would_end_behind_every_byte_offset_is_refused():
     last = (2**63 - 1) // 100 * 100
     assert load(entry(last - 100, 100), file_size=100).max_offset == last
-    with pytest.raises(StoreFormatError, match="of 100 bytes would end after any byte offset"):
+    with pytest.raises(StoreFormatError, match="with 100 bytes would end after"):
         load(entry(last, 100), file_size=100)
-    with pytest.raises(StoreFormatError, match="end after any byte offset"):
+    with pytest.raises(StoreFormatError, match="end after the largest possible"):
         load(entry(last - 100, 10**9), file_size=100)

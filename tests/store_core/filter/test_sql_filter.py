@@ -119,11 +119,11 @@ def test_an_evaluation_error_tells_the_value():
     with pytest.raises(FilterEvaluationError) as caught:
         SqlFilter("a > 5").evaluate({"a": "5.5", "b": "5.5"})
     assert str(caught.value) == (
-        "SQL filter a > 5: the value '5.5' of property a is no whole number of 32 bits, as 5 is"
+        "SQL filter a > 5: the value '5.5' of property a is not a whole number of 32 bits, as 5 is"
     )
     with pytest.raises(FilterEvaluationError, match="value 'x' of property b cannot be compared"):
         SqlFilter("(a = 1) = b").evaluate({"a": "1", "b": "x"})
-    with pytest.raises(FilterEvaluationError, match=r"value 'x' is no number$"):
+    with pytest.raises(FilterEvaluationError, match=r"value 'x' is not a number$"):
         SqlFilter("'x' = 5.5").evaluate({})
 
 

@@ -91,11 +91,11 @@ def test_a_flood_of_heartbeats_is_one_step():
 @pytest.mark.parametrize(
     ("frame", "error", "text"),
     [
-        ((500, -1), ConnectionLostError, "no frames of a commit log: offset 500, -1 bytes"),
+        ((500, -1), ConnectionLostError, "not send frames of a commit log: offset 500, -1 bytes"),
         ((500, 2**31 - 1), ConnectionLostError, "at most 4194292"),
         ((-1, 5), ConnectionLostError, "offset -1"),
-        ((499, 5), ConnectionLostError, "offset 499 where 500 comes next"),
-        ((499, 0), ConnectionLostError, "offset 499 where 500 comes next"),
+        ((499, 5), ConnectionLostError, "offset 499, but 500 comes next"),
+        ((499, 0), ConnectionLostError, "offset 499, but 500 comes next"),
         ((500, 501), HAError, "mappedFileSizeCommitLog is 1000"),
     ],
 )

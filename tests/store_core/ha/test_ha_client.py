@@ -120,7 +120,7 @@ def test_another_master_is_refused(slave, master, other_log, written_log):
     with HAClient(slave, master.address) as client:
         text = ends(client)
         assert not client.wait_for(2**40, 5)
-    assert f"{master.address} has other bytes at offset" in text
+    assert f"{master.address} has different bytes at offset" in text
     assert "--cut" in text
     assert own_log(slave)[:end] == other_log
     assert slave.max_phy_offset == end
@@ -152,7 +152,7 @@ def test_a_master_without_the_offset(slave, written_log):
     with master, HAClient(slave, master.address, cut=True) as client:
         text = ends(client)
     assert "no longer has offset 1" in text
-    assert "begin with an empty directory" in text.lower()
+    assert "start with an empty directory" in text.lower()
 
 
 def test_flow_control_is_no_divergence(slave, written_log):

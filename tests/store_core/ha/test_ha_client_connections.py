@@ -288,7 +288,7 @@ def test_a_probe_of_somebody_else(slave):
     try:
         with Scripted(lambda master, sock: sock.sendall(b"HTTP/1.1 400 Bad")) as master:
             asked = loop.submit(probe(master.address, 0, 5.0))
-            with pytest.raises(ConnectionLostError, match="no frames of a commit log"):
+            with pytest.raises(ConnectionLostError, match="not send frames of a commit log"):
                 asked.result(10)
         with Scripted(lambda master, sock: master._read_reports(sock)) as master:
             asked = loop.submit(probe(master.address, 0, 0.2))
@@ -393,7 +393,7 @@ def test_a_master_that_has_less_than_it_had(slave, written_log):
 def test_a_store_has_one_client(slave, master):
     other = HAClient(slave, master.address)
     with HAClient(slave, master.address) as client:
-        with pytest.raises(HAError, match="another client follows") as caught:
+        with pytest.raises(HAError, match="another client already follows") as caught:
             other.start()
         assert master.address in str(caught.value)
         assert client.wait_for(master.end, 10)

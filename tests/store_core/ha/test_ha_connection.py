@@ -284,13 +284,13 @@ def test_an_empty_log_is_no_reason_to_make_a_new_slave_anew(tmp_path, caplog):
         slave.report(1)
         slave.wait_for_end()
     (text,) = warnings_of(caplog)
-    assert "this one is empty: a new slave comes again by itself" in text
+    assert "this log is empty: a new slave reconnects by itself" in text
 
 
 @pytest.mark.parametrize(
     ("first", "text"),
     [
-        (-1, "reported the offset -1, which no log has"),
+        (-1, "reported offset -1, which no log has"),
         (-(2**63), "which no log has"),
         (1 << 40, "its log ends at 1099511627776, this one at "),
         (2**63 - 1, "copy of another master"),
@@ -328,7 +328,7 @@ def test_an_acknowledgement_of_what_was_not_sent(live_master, service, caplog, b
         slave.wait_for_end()
     wait_until(lambda: not service.slaves())
     (found,) = warnings_of(caplog)
-    what = f"offset {end + 1}, but was sent no more than up to {end} here" if beyond else "-5"
+    what = f"offset {end + 1}, but was sent data only up to {end}" if beyond else "-5"
     assert what in found
     assert service.push_to_slave_max_offset == 0
 
@@ -369,7 +369,7 @@ def test_an_offset_below_the_log_gets_heartbeats(tmp_path, caplog):
             put_anyhow(store, 3)
             assert [slave.frame() for _ in range(3)] == [(100, 0)] * 3
     (text,) = warnings_of(caplog)
-    assert f"asks for offset 100, and the log begins at {SEGMENT}" in text
+    assert f"asks for offset 100, but the log begins at {SEGMENT}" in text
 
 
 def _stall(service, store, first=1):
@@ -423,7 +423,7 @@ def test_a_slave_that_does_not_read_holds_nothing(large, caplog):
         assert not warnings_of(caplog)
         stalled.wait_for_end()
     (text,) = warnings_of(caplog)
-    assert "its segment was deleted before this slave had it" in text
+    assert "its segment was deleted before this slave received it" in text
 
 
 def test_a_slave_that_reads_again_goes_on(large):

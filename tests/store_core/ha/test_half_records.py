@@ -105,7 +105,7 @@ def test_what_was_lost_is_no_reason_to_cut_another_log(tmp_path, written_log):
     master = RawMaster(written_log, SEGMENT)
     with MessageStore(killed) as slave, master, HAClient(slave, master.address) as client:
         wait_until(lambda: client.failure)
-        assert "has other bytes at offset" in str(client.failure)
+        assert "has different bytes at offset" in str(client.failure)
     assert not (tmp_path / "killed" / "_cut").exists()
 
 

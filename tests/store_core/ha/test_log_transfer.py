@@ -155,7 +155,7 @@ def test_bytes_that_were_deleted_end_the_transfer():
     transfer = LogTransfer(log, Socket(iter([50])), 90)
     assert transfer.send(100) is SendProgress.BLOCKED
     log.min_phy_offset = 256
-    with pytest.raises(HAError, match="that at offset 128, and the log begins at 256 now"):
+    with pytest.raises(HAError, match="is at offset 128, but the log now begins at 256"):
         transfer.send(100)
 
 

@@ -126,7 +126,7 @@ def test_proved_files_behind_a_missing_one_are_built_again(copy):
     (root / "index" / names[4]).unlink()
     opened = Opened(store, root, names[4:], ok=False, proved=names, since_ms=0)
     assert opened.found.dropped == tuple(names[5:])
-    assert "have keys that no file has" in opened.found.reason
+    assert "before its first record are in no file" in opened.found.reason
     opened.catch_up()
     opened.close()
     assert contents(root) == contents(store.root)

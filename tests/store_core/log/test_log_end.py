@@ -30,10 +30,10 @@ HOLDER = (
     "print('held', flush=True)\n"
     "sys.stdin.read()\n"
 )
-DAMAGED = "damaged bytes, and no record after them"
+DAMAGED = "damaged bytes with no record after them"
 ZEROS = "only zeros follow"
-OLD_CUT = "the next readable record is older: an old cut of the log"
-CONFIRMED = "it follows the record that the checkpoint confirms as the last"
+OLD_CUT = "the next readable record is older: it remains from an earlier cut of the log"
+CONFIRMED = "the checkpoint confirms the record before it as the last"
 LIVE = "a broker is writing after its last dispatched record"
 
 

@@ -221,7 +221,7 @@ def test_a_failed_append_uses_no_queue_offset(tmp_path):
     result = log.put("F", bytes(1000))
     assert (result.status, result.reason[-34:]) == (
         ILLEGAL,
-        "do not fit a segment, which takes 1016"[-34:],
+        "do not fit in a segment, which takes at most 1016"[-34:],
     )
     in_the_way = Path(log.queue.directories[0], f"{1024:020d}")
     in_the_way.touch()

@@ -133,7 +133,7 @@ def test_a_slice_of_a_batch_is_put_from_its_own_first_row(log):
     [
         ({"topic": ["T", "T", None]}, 2, ILLEGAL, "topic is null"),
         ({"topic": ["T", "t" * 128, "/"]}, 1, ILLEGAL, "128 bytes"),
-        ({"topic": [b"T", b"T", b"\xff"]}, 2, ILLEGAL, "no UTF-8"),
+        ({"topic": [b"T", b"T", b"\xff"]}, 2, ILLEGAL, "not UTF-8"),
         ({"body": [b"", None, b""]}, 1, ILLEGAL, "body is null"),
         ({"body": [b"", bytes(201), b""]}, 1, ILLEGAL, "maxMessageSize is 200"),
         ({"queue_id": [0, -1, 0]}, 1, ILLEGAL, "queue_id -1"),
@@ -182,7 +182,7 @@ def test_rows_that_may_outgrow_their_record_are_refused_beforehand(tmp_path):
 @pytest.mark.parametrize(
     ("batch", "reason"),
     [
-        ({"topic": ["T"]}, "topic and body are needed"),
+        ({"topic": ["T"]}, "topic and body are required"),
         ({"topic": ["T"], "body": [b""], "tags": ["x"]}, "topic, body, tags"),
         ({"topic": ["T"], "body": [b""], "queue_id": ["x"]}, "x"),
     ],
@@ -266,8 +266,8 @@ def test_the_property_crc_of_every_record_is_right(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "status", "reason"),
     [
-        (Message("U"), ILLEGAL, "one topic and one queue"),
-        (Message("T", queue_id=1), ILLEGAL, "one topic and one queue"),
+        (Message("U"), ILLEGAL, "the same topic and queue"),
+        (Message("T", queue_id=1), ILLEGAL, "the same topic and queue"),
         (Message("T", sys_flag=8), ILLEGAL, "transaction"),
         (Message("T", sys_flag=0x80), ILLEGAL, "inner batch"),
         (Message("T", properties={"DELAY": "3"}), ILLEGAL, "delayed"),

@@ -78,14 +78,14 @@ def test_messages_that_do_not_wait_stay_as_they_are(log, properties):
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [
-        ({"TIMER_DELAY_SEC": "soon"}, "TIMER_DELAY_SEC is 'soon', which is no number"),
-        ({"TIMER_DELAY_SEC": "1.5"}, "no number"),
-        ({"TIMER_DELAY_MS": " 1"}, "no number"),
-        ({"TIMER_DELIVER_MS": "9223372036854775808"}, "no number"),
-        ({"TIMER_DELAY_SEC": "x", "TIMER_DELAY_MS": "1"}, "no number"),
+        ({"TIMER_DELAY_SEC": "soon"}, "TIMER_DELAY_SEC is 'soon', which is not a number"),
+        ({"TIMER_DELAY_SEC": "1.5"}, "not a number"),
+        ({"TIMER_DELAY_MS": " 1"}, "not a number"),
+        ({"TIMER_DELIVER_MS": "9223372036854775808"}, "not a number"),
+        ({"TIMER_DELAY_SEC": "x", "TIMER_DELAY_MS": "1"}, "not a number"),
         ({"TIMER_DELAY_SEC": "259201"}, "timerMaxDelaySec allows 259200000"),
         ({"TIMER_DELIVER_MS": str(MAX_LONG)}, "timerMaxDelaySec"),
-        ({"TIMER_DELAY_SEC": "0", "TIMER_DEL_UNIQKEY": "T+k"}, "whose time has come"),
+        ({"TIMER_DELAY_SEC": "0", "TIMER_DEL_UNIQKEY": "T+k"}, "whose delivery time has passed"),
     ],
 )
 def test_messages_that_are_refused(log, properties, reason):

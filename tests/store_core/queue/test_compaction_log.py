@@ -92,7 +92,7 @@ def test_a_unit_without_its_record_is_a_gap(root):
         (gap,) = log.unit_gaps
     assert (gap.commit_log_offset, gap.bytes_lost) == (at, unit["message_size"])
     assert (gap.path, gap.position) == (str(files(root, "compactionCq")[0]), 2 * BATCH_CQ_UNIT.size)
-    assert "has no such record" in gap.reason
+    assert "has no matching record" in gap.reason
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_units_behind_one_that_is_none_are_told_of(root):
         assert offsets(log) == [0, 1, 2, *range(76, 84)]
         (gap,) = log.file_gaps
     assert gap.position == 46 * 3
-    assert gap.reason.startswith("13 units behind one that is none")
+    assert gap.reason.startswith("13 units after an invalid one")
 
 
 @pytest.mark.parametrize("kind", ["compactionLog", "compactionCq"])
@@ -194,5 +194,5 @@ def test_files_that_change_all_the_time_are_an_error(root, monkeypatch):
     monkeypatch.setattr(compaction_log, "_LONGEST_WAIT_S", 0)
     path = files(root, "compactionLog")[-1]
     replacing(root, monkeypatch, [lambda: path.write_bytes(path.read_bytes() + b"\0")] * 2)
-    with pytest.raises(StoreReadError, match="goes on replacing"):
+    with pytest.raises(StoreReadError, match="keeps replacing"):
         opened(root)

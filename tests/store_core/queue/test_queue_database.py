@@ -157,7 +157,7 @@ def test_values_of_another_length_are_named(tmp_path: Path) -> None:
     made[unit_key(unit_prefix(b"a", 0), 2)] = b"short"
     made.close()
     database = QueueDatabase(StoreDirectory(str(tmp_path)), str(path))
-    with pytest.raises(StoreFormatError, match="units of a/0 after 0 are of another length"):
+    with pytest.raises(StoreFormatError, match="units of a/0 from 0 on have an unexpected length"):
         database.queue("a", 0).read_units(0, 4)
 
 
@@ -165,7 +165,7 @@ def test_another_database_is_none_of_queues(tmp_path: Path) -> None:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     Rdict(str(tmp_path / "consumequeue"), options).close()
-    with pytest.raises(StoreFormatError, match="is none of queues: it has no family 'offset'"):
+    with pytest.raises(StoreFormatError, match="no column family 'offset'"):
         QueueDatabase(StoreDirectory(str(tmp_path)), str(tmp_path / "consumequeue"))
 
 

@@ -123,7 +123,7 @@ def test_unit_that_points_elsewhere(tmp_path):
     start, size, code = factory.queues["TopicA", 0][2]
     factory.queues["TopicA", 0][2] = (start, size - 1, code)
     root = factory.write()
-    with pytest.raises(CorruptRecordError, match=f"has {size} bytes, its consume queue says"):
+    with pytest.raises(CorruptRecordError, match=f"has {size} bytes, but its consume queue says"):
         _pull(root)
     factory.queues["TopicA", 0][2] = (start + 1, size, code)
     with pytest.raises(CorruptRecordError, match="at byte"):

@@ -82,7 +82,7 @@ def test_a_message_that_says_to_be_prepared_gets_no_unit_and_is_named(tmp_path, 
     assert done.queues_not_mended == (("A", 0),)
     assert ("A", 0) in plan.log.queues_moved
     at = store.records[2 * number].commit_log_offset
-    assert f"the record at {at}, of queue 0 of topic A, says to be prepared" in caplog.text
+    assert f"the record at offset {at}, of queue 0 of topic A, is marked as prepared" in caplog.text
     with StoreSnapshot(store.root, config) as view:
         findings = check_store(view).findings
     assert (FindingKind.NOT_QUEUED, at) in [(f.kind, f.commit_log_offset) for f in findings]
@@ -98,7 +98,7 @@ def test_a_message_that_says_to_be_prepared_keeps_its_unit(tmp_path, numbers, ca
     done = recover_store(str(store.root), config_of(store.root), clock=lambda: 0)
     assert queue_files(store) == before
     assert (done.log.repaired_units, done.queues_not_mended) == (0, ())
-    assert "says to be prepared" not in caplog.text
+    assert "marked as prepared" not in caplog.text
 
 
 @pytest.mark.parametrize("said", [1, -1, -4_000_000_000_000, 4_102_444_800_000])

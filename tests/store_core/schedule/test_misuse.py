@@ -92,6 +92,6 @@ def test_a_file_that_could_not_be_saved_again_is_refused_before_anything_is_deli
     (tmp_path / "config").mkdir(exist_ok=True)
     (tmp_path / "config" / "delayOffset.json").write_text(content)
     clock.now += 2000
-    with pytest.raises(StoreFormatError, match="would be delivered once more"):
+    with pytest.raises(StoreFormatError, match="would be delivered again"):
         deliver(store, service)
     assert bodies(store) == []

@@ -129,7 +129,7 @@ def test_a_segment_in_the_making_is_waited_for(log, monkeypatch):
     log.add(600)
     assert begun.wait(10)
     monkeypatch.setattr("store_core.services.allocate_mapped_file._WAIT_S", 0.001)
-    with pytest.raises(StoreWriteError, match="not made within"):
+    with pytest.raises(StoreWriteError, match="not created within"):
         log.add(600)
     monkeypatch.setattr("store_core.services.allocate_mapped_file._WAIT_S", 10)
     threading.Timer(0.01, may_go_on.set).start()
@@ -157,7 +157,7 @@ def test_warm_up_takes_the_blocks_and_leaves_zeros(tmp_path, monkeypatch, flush_
     assert path.read_bytes() == bytes(size)
     assert (len(calls), service._ready.wrote_position) == (syncs, 0)
     service._ready.append(b"x")
-    with pytest.raises(ValueError, match="1 bytes were appended"):
+    with pytest.raises(ValueError, match="1 bytes were already appended"):
         service._ready.warm_up(None)
     service.finish()
     assert not path.exists()

@@ -226,7 +226,7 @@ def test_a_directory_that_is_gone_is_no_full_disk(store, caplog, which, name):
     path = Path(store.queue.directories[0]) if which == "log" else store.queues
     kept = path.rename(path.with_name("kept"))
     assert [store.run(), store.run()] == [0, 0]
-    said = f"{name} {path} does not exist any more: bring it back (is its disk mounted?)"
+    said = f"{name} {path} no longer exists: restore it (is its disk mounted?)"
     assert (store.flags.gone, store.flags.is_writeable, store.flags.flags) == (said, False, 0)
     assert caplog.messages == [said]
     kept.rename(path)
@@ -244,7 +244,7 @@ def test_a_full_disk_whose_directory_goes_is_not_called_full(store, caplog):
     path.rename(path.with_name("kept"))
     caplog.clear()
     store.run()
-    assert "does not exist any more" in store.flags.gone
+    assert "no longer exists" in store.flags.gone
     assert caplog.messages == [store.flags.gone]
     path.with_name("kept").rename(path)
 
@@ -267,7 +267,7 @@ def test_one_of_several_directories_that_is_gone(tmp_path, caplog):
         hour=lambda _: 0,
     )
     service.run_once()
-    assert f"storePathCommitLog {log[2]} does not exist any more" in caplog.text
+    assert f"storePathCommitLog {log[2]} no longer exists" in caplog.text
     assert (flags.gone, flags.flags) == ("", RunningFlag.DISK_FULL)
     ratios[str(log[1])] = 0.2
     service.run_once()

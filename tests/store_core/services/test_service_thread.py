@@ -98,9 +98,9 @@ def test_an_exception_is_logged_kept_and_survived(caplog, monkeypatch):
     assert isinstance(service.last_error, ValueError)
     found = [(r.levelname, r.message) for r in caplog.records]
     assert found == [
-        ("ERROR", "Counting failed and goes on: full"),
-        ("DEBUG", "Counting failed and goes on: full"),
-        ("ERROR", "Counting failed and goes on: other"),
+        ("ERROR", "Counting failed and continues: full"),
+        ("DEBUG", "Counting failed and continues: full"),
+        ("ERROR", "Counting failed and continues: other"),
     ]
     assert caplog.records[0].exc_info
 

@@ -57,7 +57,7 @@ def test_the_rows_tell_what_the_records_are(part):
 
 def test_files_that_are_not_there_or_not_whole_are_named(part):
     os.truncate(records_of(part), 10)
-    with pytest.raises(StoreWriteError, match="has 10 bytes, the task staged"):
+    with pytest.raises(StoreWriteError, match="has 10 bytes, but the task staged"):
         check_staged_files(part)
     Path(part.rows_path).unlink()
     records_of(part).unlink()
@@ -82,7 +82,7 @@ def test_rows_that_changed_since_are_refused(part, at):
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
-    with pytest.raises(StoreFormatError, match="other bytes than it was given") as raised:
+    with pytest.raises(StoreFormatError, match="other bytes than were written") as raised:
         check_staged_files(part)
     assert raised.value.path == part.rows_path
 
@@ -182,7 +182,7 @@ def test_records_lie_where_one_by_one_appends_put_them(sizes, position, segment,
 
 
 def test_a_record_that_fits_no_segment_is_refused():
-    with pytest.raises(ValueError, match="57 bytes do not fit a segment of 64"):
+    with pytest.raises(ValueError, match="57 bytes do not fit in a segment of 64"):
         place(np.array([3, 57], np.int32), 5, 64)
 
 

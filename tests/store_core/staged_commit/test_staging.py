@@ -90,7 +90,7 @@ def test_links_below_staging_and_other_directories_are_left_alone(tmp_path, fore
     odd.mkdir()
     (odd / f"part-000000-{JOB}.records").mkdir()
     before = tree(tmp_path)
-    with pytest.raises(StoreWriteError, match="which no write makes"):
+    with pytest.raises(StoreWriteError, match="which no write creates"):
         remove_staging(str(tmp_path), 0, lambda: NOW_MS)
     assert tree(tmp_path) == before
     with pytest.raises(StoreWriteError):

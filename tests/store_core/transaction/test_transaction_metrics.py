@@ -55,4 +55,4 @@ def test_the_backup_counts_where_the_file_is_torn(tmp_path, caplog):
     again = TransactionMetrics(str(tmp_path))
     again.load()
     assert again.counts() == {"Orders": 3}
-    assert "is not used" in caplog.text
+    assert "is ignored" in caplog.text

@@ -304,7 +304,7 @@ def test_a_block_in_a_store_that_is_closed(root, clock):
 
 def test_blocks_are_refused_with_the_reason(run):
     large = run.store.transaction(Message("Orders", bytes(5 << 20)))
-    with pytest.raises(TransactionError, match="is not open: MESSAGE_ILLEGAL"), large:
+    with pytest.raises(TransactionError, match="was not opened: MESSAGE_ILLEGAL"), large:
         pass
     block = run.store.transaction(Message("Orders", b"x"))
     with pytest.raises(TransactionError, match="stays open"), block:

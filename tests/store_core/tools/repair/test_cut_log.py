@@ -69,7 +69,7 @@ def test_the_end_of_a_segment(config, ends):
 @pytest.mark.parametrize("offset", [-1, 0, 1 << 40])
 def test_what_cannot_be_cut(config, ends, offset):
     with MessageStore(config) as store:
-        with pytest.raises(OffsetOutOfRangeError, match="something must be left"):
+        with pytest.raises(OffsetOutOfRangeError, match="something must remain"):
             store.cut_log(offset)
         assert store.max_phy_offset == ends[-1]
         assert count(store) == COUNT

@@ -136,7 +136,7 @@ def two_lives(root: Path, second: int) -> StoreFactory:
 def test_a_topic_that_was_made_once_more_keeps_its_last_queue_only(tmp_path):
     store = two_lives(tmp_path / "store", 3)
     before = queue_files(store)
-    with pytest.raises(StoreFormatError, match="A/0: 8 of an earlier life"):
+    with pytest.raises(StoreFormatError, match="A/0: 8 of an earlier topic"):
         rebuild(store)
     assert queue_files(store) == before
     done = rebuild(store, accept_lost=True)

@@ -230,7 +230,7 @@ def test_readable_records_behind_damage_are_not_cut(tmp_path, abort):
     factory, at = damaged(tmp_path, physic_ms=START_MS + 10**9, abort=abort)
     before = files(tmp_path)
     with pytest.raises(
-        LogDamageError, match=r"6 readable records follow.*salvage.*--cut"
+        LogDamageError, match=r"followed by 6 readable records.*salvage.*--cut"
     ) as caught:
         recover_store(str(tmp_path), SMALL, clock=lambda: NOW_MS)
     assert caught.value.position == at
@@ -250,7 +250,7 @@ def test_what_was_not_flushed_before_a_crash_is_cut_as_by_rocketmq(tmp_path):
     _, at = damaged(tmp_path, physic_ms=START_MS + 60_000, abort=b"1", units=5)
     result = recover(tmp_path)
     assert result.log.log_end == at
-    assert "before what follows was flushed or dispatched" in result.log.reason
+    assert "before the records after it were flushed or dispatched" in result.log.reason
     assert list(Path(result.log.kept_at).iterdir())
 
 
@@ -267,7 +267,7 @@ def test_an_old_cut_is_no_damage(tmp_path):
     (root / "checkpoint").write_bytes(CHECKPOINT.struct.pack(*numbers, 0).ljust(4096, b"\0"))
     result = recover(root)
     assert result.log.log_end == end
-    assert "confirms as the last" in result.log.reason
+    assert "confirms the record before it as the last" in result.log.reason
     assert result.log.last_exit_ok
 
 

@@ -87,7 +87,7 @@ def test_readable_records_that_an_old_cut_left_are_told(tmp_path):
         told[name] = [note for note in notes if "readable records after offset" in note]
     (note,) = told.pop("torn-5x")
     assert note.startswith("32 readable records after offset 222710 are not copied")
-    assert "the record that the checkpoint confirms as the last" in note
+    assert "the checkpoint confirms the record before it as the last" in note
     assert told == {"classic-4x": []}
 
 
@@ -197,7 +197,7 @@ def test_without_a_list_of_topics_one_is_made(content, tmp_path):
     table = json.loads((tmp_path / "new" / "config" / "topics.json").read_text())
     found = {name: topic["readQueueNums"] for name, topic in table["topicConfigTable"].items()}
     assert found == {"TopicA": 2, "TopicB": 2}
-    assert "made anew" in report.notes[-1]
+    assert "recreated" in report.notes[-1]
 
 
 def test_end_marks_name_the_new_place_of_what_was_prepared(tmp_path):
@@ -289,7 +289,7 @@ def test_light_queues_are_made_only_where_there_were_some(tmp_path):
     factory.add(properties=properties)
     report = salvaged(factory.write(), tmp_path / "without")
     assert {topic for topic, _ in report.queues} == {"TopicA", "TopicB"}
-    assert [note for note in report.notes if note.startswith("2 times records name light queues")]
+    assert [note for note in report.notes if note.startswith("2 times, records name light queues")]
     check(tmp_path / "without", CONFIG)
     factory = small_store(tmp_path / "on", 5)
     factory.add("%LMQ%z")
@@ -375,7 +375,7 @@ def test_the_target_must_be_new_and_elsewhere(tmp_path):
         with pytest.raises(StoreConfigError):
             salvaged(root, target)
     (tmp_path / "link").symlink_to(root)
-    with pytest.raises(StoreConfigError, match="one inside the other"):
+    with pytest.raises(StoreConfigError, match="one is inside the other"):
         salvaged(root, tmp_path / "link" / "new")
     with pytest.raises(StoreNotFoundError):
         salvaged(tmp_path / "none", tmp_path / "new")
@@ -466,7 +466,7 @@ def test_the_report_says_what_becomes_of_timer_messages(tmp_path, name):
     options = SalvageOptions(Clock(START_MS))
     report = salvage_store(str(root), str(tmp_path / "new"), config, options)
     assert not list((tmp_path / "new" / "config").glob("timer*"))
-    assert any("also those that were delivered or cancelled" in note for note in report.notes)
+    assert any("including those already delivered or cancelled" in note for note in report.notes)
     assert tree_state(root) == before
 
 
