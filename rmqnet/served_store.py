@@ -312,10 +312,13 @@ def _check_options(
 ) -> None:
     """Raise StoreConfigError for options that contradict each other."""
     if has_offsets_file and not read_only:
-        raise StoreConfigError("offsets_file needs read_only: else the store keeps them")
+        raise StoreConfigError(
+            "offsets_file requires read_only: otherwise the store keeps the offsets"
+        )
     if read_only + is_slave + has_slaves > 1:
         raise StoreConfigError(
-            "read_only, replica_of, ha_port: a broker reads only, or is a slave, or has slaves"
+            "read_only, replica_of, ha_port: give only one, as a broker is read-only, or is a "
+            "slave, or has slaves"
         )
 
 
@@ -324,15 +327,13 @@ def _check_guarded(host: str, *, has_accounts: bool, has_slaves: bool) -> None:
     where = host or "all addresses"
     if not has_accounts:
         raise StoreConfigError(
-            f"listening at {where} lets everybody who reaches this machine read, change and "
-            "delete all messages: give accounts (acl, a plain_acl.yml), or say that this is "
-            "wanted (insecure)"
+            f"listening at {where} lets everyone who can reach this machine read, change and "
+            "delete all messages: give accounts (acl, a plain_acl.yml), or accept this (insecure)"
         )
     if has_slaves:
         raise StoreConfigError(
-            f"slaves are asked for no account: with ha_port, everybody who reaches {where} may "
-            "have all messages; say that this is wanted (insecure), clients need accounts "
-            "nevertheless"
+            f"slaves do not authenticate: with ha_port, everyone who can reach {where} can get "
+            "all messages; accept this (insecure), clients still need accounts"
         )
 
 
@@ -363,8 +364,8 @@ def _told_host(host: str, advertise: str | None) -> str:
         return _bracketed(advertise)
     if _is_all(host):
         raise StoreConfigError(
-            f"listening at {host or 'all addresses'}: say which address or name of this machine "
-            "clients are told to connect to (advertise)"
+            f"listening at {host or 'all addresses'}: give the address or name of this machine "
+            "that clients should connect to (advertise)"
         )
     return _bracketed(host)
 

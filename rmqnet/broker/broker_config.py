@@ -218,7 +218,7 @@ def parse_config_text(text: str) -> dict[str, str]:
             continue
         key, separator, value = plain.partition("=")
         if not separator:
-            raise StoreConfigError(f"{shortened(plain)}: key=value is needed")
+            raise StoreConfigError(f"{shortened(plain)}: expected key=value")
         properties[key.strip()] = value.strip()
     return properties
 

@@ -84,4 +84,6 @@ class Pools:
         deadline = time.monotonic() + _STOP_SECONDS
         for pool in self.all:
             if not pool.shutdown(max(deadline - time.monotonic(), 0)):
-                logger.warning("a request is still worked on in pool %s: it is left", pool.name)
+                logger.warning(
+                    "pool %s is still processing a request: not waiting for it", pool.name
+                )

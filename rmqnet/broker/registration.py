@@ -94,7 +94,7 @@ class Registration(ServiceThread):
         try:
             return self._calls.run(self._register(remoting))
         except RemotingError as err:
-            logger.info("not registered: %s", err)
+            logger.info("cannot register this broker: %s", err)
             return False
 
     async def _register(self, remoting: RemotingClient) -> bool:

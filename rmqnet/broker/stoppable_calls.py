@@ -85,7 +85,7 @@ class StoppableCalls(ShuttingDown):
         self._loop_thread.shutdown()
 
     def _stopped(self) -> str:
-        return f"{self._name}: the broker stops"
+        return f"{self._name}: the broker is stopping"
 
 
 async def _client(credentials: AclCredentials | None) -> RemotingClient:

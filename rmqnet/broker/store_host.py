@@ -31,7 +31,8 @@ def _address_of(name: str) -> str:
         found = [str(each[4][0]) for each in socket.getaddrinfo(name, None)]
     except OSError as err:
         raise ClientError(
-            f"the broker is to be known as {name}, of which no address is known: {err.strerror}"
+            f"cannot resolve {name}, the name under which clients should reach the broker: "
+            f"{err.strerror}"
         ) from err
     # IPv4 first, as in Java, for clients that support nothing else.
     return min(found, key=lambda address: ":" in address)

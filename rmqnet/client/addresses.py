@@ -25,7 +25,7 @@ def split_address(address: str) -> tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not separator or not host or not port.isdecimal() or not 0 < int(port) <= _MAX_PORT:
-        raise ClientError(f"{address!r} is not an address: host:port or [ipv6]:port is expected")
+        raise ClientError(f"{address!r} is not an address: expected host:port or [ipv6]:port")
     return host, int(port)
 
 
@@ -40,7 +40,7 @@ def parse_addresses(text: str) -> tuple[str, ...]:
     addresses = tuple(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
     if not addresses:
         raise ClientError(
-            f"{text!r} names no name server: host:port, or several with ';' between, is expected"
+            f"{text!r} names no name server: expected host:port, or several separated by ';'"
         )
     for address in addresses:
         split_address(address)

@@ -230,7 +230,7 @@ class BrokerAdminClient:
         try:
             return parse(table)
         except ValueError as err:
-            raise RemotingFormatError(f"{address} answered what is not understood: {err}") from err
+            raise RemotingFormatError(f"the answer of {address} cannot be decoded: {err}") from err
 
     async def _table(
         self, address: str, request: Request, parse: Callable[[dict[str, Any]], T]
@@ -245,7 +245,7 @@ def _parsed(body: bytes, address: str, parse: Callable[[dict[str, Any]], T]) -> 
     try:
         return parse(json_object(parse_lenient_json(body.decode() or "null"), "the answer"))
     except ValueError as err:
-        raise RemotingFormatError(f"{address} answered what is not understood: {err}") from err
+        raise RemotingFormatError(f"the answer of {address} cannot be decoded: {err}") from err
 
 
 def _sorted_topics(data: dict[str, Any]) -> dict[str, TopicConfig]:
@@ -336,7 +336,7 @@ async def paged_table(
         if whole is not None:
             return whole
     raise RemotingFormatError(
-        f"{address} answers {code.name} with another version of the table each time"
+        f"{address} answers {code.name} with a different version of the table each time"
     )
 
 
@@ -358,7 +358,7 @@ async def _read(
             found = json_object(page.get(kind.rows) or {}, kind.rows)
             others = json_object(page.get(kind.beside) or {}, kind.beside)
         except ValueError as err:
-            raise RemotingFormatError(f"{address} answered what is not understood: {err}") from err
+            raise RemotingFormatError(f"the answer of {address} cannot be decoded: {err}") from err
         is_new = bool(found.keys() - rows.keys())
         rows.update(found)
         beside.update(others)

@@ -71,7 +71,11 @@ class BrokerRequests(RequestProcessor):
         group = message.properties.get(PRODUCER_GROUP)
         producer = self._groups.producers.get(group or "")
         if producer is None:
-            logger.warning("%s asks about a transaction of group %s: not here", address, group)
+            logger.warning(
+                "%s asks about a transaction of group %s, which has no transaction producer here",
+                address,
+                group,
+            )
         else:
             await self._in_pool(producer.check_transaction, message, header, address)
 
@@ -88,7 +92,9 @@ class BrokerRequests(RequestProcessor):
         header = decode_header(ResetOffsetRequestHeader, request.ext_fields)
         consumer = self._groups.consumers.get(header.group)
         if consumer is None:
-            logger.warning("%s resets offsets of group %s: not here", address, header.group)
+            logger.warning(
+                "%s resets offsets of group %s, which has no consumer here", address, header.group
+            )
             return
         offsets = _offsets_of(request, address)
         await self._in_pool(consumer.reset_offsets, header.topic, offsets)
@@ -128,7 +134,7 @@ class BrokerRequests(RequestProcessor):
         message = _reply_message(header, request.body)
         # Not in the pool: listeners there may take long or wait for this reply.
         if not any(producer.on_reply(message) for producer in self._groups.producers.values()):
-            logger.warning("%s brings a reply that nobody waits for (any more)", address)
+            logger.warning("%s sent a reply that no request waits for", address)
         return request.success()
 
     async def _in_pool(self, function: Callable[..., Any], *args: object) -> Any:
@@ -138,7 +144,9 @@ class BrokerRequests(RequestProcessor):
 def _message_of(request: RemotingCommand, address: str) -> Message:
     messages = messages_from_body(request.body, address)
     if len(messages) != 1:
-        raise RemotingFormatError(f"{address}: its request holds {len(messages)} messages, not one")
+        raise RemotingFormatError(
+            f"{address}: its request contains {len(messages)} messages, not one"
+        )
     return messages[0]
 
 

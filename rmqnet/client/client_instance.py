@@ -84,7 +84,7 @@ class ClientInstance(ShuttingDown):
         self._check_process()
         with self._lock:
             if self._is_closed:
-                raise ClientError(f"client {self.client_id} was shut down: make a new one")
+                raise ClientError(f"client {self.client_id} was shut down: create a new one")
             if not self._is_started:
                 self._loop_thread.start()
                 try:
@@ -368,7 +368,7 @@ class ClientInstance(ShuttingDown):
         try:
             await work
         except Exception:
-            logger.exception("client %s", self.client_id)
+            logger.exception("client %s: a background task failed", self.client_id)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -382,7 +382,7 @@ class ClientInstance(ShuttingDown):
         try:
             await asyncio.wait_for(self._heartbeats.leave(), _LEAVING_TIMEOUT_S)
         except asyncio.TimeoutError:
-            logger.warning("client %s: not all brokers know that it leaves", self.client_id)
+            logger.warning("client %s: could not tell all brokers that it leaves", self.client_id)
         finally:
             await self.remoting.close()
 
@@ -417,7 +417,7 @@ class ClientInstance(ShuttingDown):
         if self._process != os.getpid():
             raise ClientError(
                 f"client {self.client_id} belongs to process {self._process}: this forked process "
-                f"{os.getpid()} must start a client of its own"
+                f"{os.getpid()} must start its own client"
             )
 
     def _not_running(self) -> ClientError:

@@ -91,8 +91,8 @@ class Heartbeats:
     def _check_new(group: str, members: Mapping[str, object], kind: str) -> None:
         if group in members:
             raise ClientError(
-                f"this client has a {kind} of group {group!r} already; give another one an "
-                "instance name of its own"
+                f"this client already has a {kind} of group {group!r}; give the other one its own "
+                "instance name"
             )
 
     def _addresses(self) -> set[str]:
@@ -130,7 +130,7 @@ class Heartbeats:
             for group in groups:
                 await self._broker.unregister(address, self._client_id, **group)
         except (BrokerError, RemotingError) as err:  # the broker will notice the closed connection
-            text = "%s does not know that groups %s are left: %s"
+            text = "cannot tell %s that this client has left groups %s: %s"
             self._outages.report(logger, err, text, address, groups, err)
 
 

@@ -40,7 +40,8 @@ def _checked(what: str, name: str, most_characters: int) -> str:
         raise ClientError(f"the {what} {name[:300]!r} has characters other than {_ALLOWED}")
     if len(name) > most_characters:
         raise ClientError(
-            f"the {what} has {len(name)} characters, at most {most_characters} may be: {name[:40]}…"
+            f"the {what} has {len(name)} characters, at most {most_characters} are allowed: "
+            f"{name[:40]}…"
         )
     return name
 
@@ -49,5 +50,5 @@ def _checked(what: str, name: str, most_characters: int) -> str:
 def check_consumer_group(group: str) -> str:
     """Return the name of a consumer group; ClientError if it is not valid or reserved."""
     if group == _RESERVED:
-        raise ClientError(f"group {group}: the name stands for 'none given'; choose another")
+        raise ClientError(f"group {group}: this name means 'none given'; choose another")
     return check_group_name(group)

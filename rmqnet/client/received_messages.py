@@ -202,7 +202,7 @@ def _messages_of(record: StoredRecord, store: str, asked_for: str) -> list[Messa
         if record.sys_flag & INNER_BATCH_FLAG:  # only brokers mark a record as a batch
             raise
         logger.warning(
-            "%s: its answer%s: the body of offset %d is given as it is stored: %s",
+            "%s: its answer%s: the body at offset %d is returned as stored: %s",
             store,
             f" for {asked_for}" if asked_for else "",
             record.queue_offset,
@@ -223,6 +223,6 @@ def _record_at(body: bytes, position: int, store: str) -> StoredRecord:
 
 def _damage(store: str, asked_for: str, before: int, position: int, reason: str) -> str:
     return (
-        f"{store}: its answer{f' for {asked_for}' if asked_for else ''} holds a damaged record at "
-        f"byte {position}, after {before} messages: {reason}"
+        f"{store}: its answer{f' for {asked_for}' if asked_for else ''} contains a damaged record "
+        f"at byte {position}, after {before} messages: {reason}"
     )

@@ -138,4 +138,4 @@ def json_of(answer: RemotingCommand, address: str, what: str) -> dict[Any, Any]:
     try:
         return json_object(parse_lenient_json(answer.body.decode() or "null"), what)
     except ValueError as err:
-        raise RemotingFormatError(f"{address} answered no usable {what}: {err}") from err
+        raise RemotingFormatError(f"{address} sent no usable {what}: {err}") from err

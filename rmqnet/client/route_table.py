@@ -135,7 +135,7 @@ class RouteTable:
             if isinstance(answer, TopicNotFoundError):
                 self._miss(topic)
             elif isinstance(answer, Exception):
-                text = "the route of topic %s is not known anew: %s"
+                text = "cannot update the route of topic %s: %s"
                 self._outages.report(logger, answer, text, topic, answer)
             elif isinstance(answer, BaseException):
                 raise answer
@@ -183,7 +183,7 @@ class RouteTable:
                     "it: if this machine cannot reach it, set the broker's brokerIP1 to an "
                     "address that it can reach"
                 )
-        return "no route that is kept names this address"
+        return "no known route names this address"
 
     async def _ask(self, topic: str) -> TopicRoute:
         route = await self._name_servers.route(topic)
@@ -204,7 +204,7 @@ class RouteTable:
             return
         entry.misses += 1
         if entry.misses >= _MISSES_UNTIL_GONE:
-            logger.warning("topic %s is gone: the name server does not know it any more", topic)
+            logger.warning("topic %s is gone: the name server no longer knows it", topic)
             del self._entries[topic]
 
     def _collect_brokers(self) -> None:
@@ -213,7 +213,7 @@ class RouteTable:
         for entry in sorted(self._entries.values(), key=lambda each: each.number):
             brokers.update(entry.route.brokers)
         for name in self._brokers.keys() - brokers.keys():
-            logger.info("broker %s is in no route any more", name)
+            logger.info("broker %s is no longer in any route", name)
         self._set_brokers(brokers)
 
     def _set_brokers(self, brokers: Mapping[str, Mapping[int, str]]) -> None:
@@ -228,5 +228,5 @@ class RouteTable:
         which = "master" if broker_id == MASTER_ID else f"member with id {broker_id}"
         return (
             f"broker {broker_name!r} has no {which} at present, only {dict(addresses)}: it is "
-            "down, or has not told the name server yet"
+            "down, or has not registered yet"
         )

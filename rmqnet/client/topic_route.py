@@ -163,7 +163,7 @@ def parse_topic_route(topic: str, body: bytes, name_server: str) -> TopicRoute:
     except (KeyError, ValueError) as err:
         reason = f"{err} is missing" if isinstance(err, KeyError) else str(err)
         raise RemotingFormatError(
-            f"name server {name_server} answered no usable route of topic {topic}: {reason}"
+            f"name server {name_server} sent no usable route of topic {topic}: {reason}"
         ) from err
 
 

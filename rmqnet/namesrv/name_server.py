@@ -177,7 +177,7 @@ class NameServer(ShuttingDown):
         expired = self.routes.expire()
         for connection in expired:
             if isinstance(connection, ServerConnection):
-                self._server.disconnect(connection, "its broker said nothing for too long")
+                self._server.disconnect(connection, "its broker was silent for too long")
         return bool(expired)
 
 
@@ -442,7 +442,7 @@ def _kept(request: RemotingCommand, keep: Callable[[], None]) -> RemotingCommand
     try:
         keep()
     except StoreWriteError as err:
-        return _failure(request, f"the value is not kept: {err}")
+        return _failure(request, f"the value cannot be saved: {err}")
     return request.success()
 
 
@@ -459,7 +459,7 @@ def _parsed(request: RemotingCommand, what: str, parse: Callable[[Any], Any]) ->
     try:
         return parse(parse_lenient_json(request.body.decode() or "null"))
     except (KeyError, ValueError) as err:
-        raise RemotingFormatError(f"the body is no {what}: {err}") from err
+        raise RemotingFormatError(f"the body is not a valid {what}: {err}") from err
 
 
 def _queue_datas(value: Any) -> list[Any]:

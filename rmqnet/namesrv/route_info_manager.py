@@ -137,7 +137,7 @@ class RouteInfoManager:
             for cluster, address in gone:
                 live = self._live[cluster, address]
                 logger.warning(
-                    "broker %s of %s at %s said nothing for %d ms: it is taken for gone",
+                    "broker %s of %s at %s was silent for %d ms: it is considered gone",
                     live.broker_name,
                     cluster,
                     address,
@@ -250,7 +250,8 @@ class RouteInfoManager:
         if live is None or live.data_version.state_version <= body.data_version.state_version:
             return False
         logger.warning(
-            "%s registers as broker %d of %s, which %s is since a later state: left out",
+            "%s registers as broker %d of %s, but %s already has this id with a newer state: "
+            "ignored",
             header.broker_addr,
             header.broker_id,
             header.broker_name,

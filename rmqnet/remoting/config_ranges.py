@@ -47,7 +47,7 @@ def check_group_ranges(config: SubscriptionGroupConfig, most_queues: int = MAX_I
 def check_count(what: str, count: int, most: int) -> None:
     """Raise RemotingFormatError if one request names too many of something."""
     if count > most:
-        raise RemotingFormatError(f"{count} {what} in one request: at most {most} are taken")
+        raise RemotingFormatError(f"{count} {what} in one request: at most {most} are accepted")
 
 
 def check_int(name: str, number: int) -> int:

@@ -53,7 +53,7 @@ def encode_frame(command: RemotingCommand, max_frame_bytes: int = MAX_FRAME_BYTE
     if len(header) > _MAX_HEADER_BYTES or length + 4 > max_frame_bytes:
         raise RemotingFormatError(
             f"{command!r} would be a frame of {length + 4} bytes; at most {max_frame_bytes} are "
-            "taken"
+            "accepted"
         )
     prefix = _PREFIX.pack(length, command.serialize_type << 24 | len(header))
     return b"".join((prefix, header, command.body))
@@ -104,7 +104,8 @@ class FrameDecoder:
             self._read_frames(data, at, commands)
         except RemotingFormatError as err:
             raise RemotingFormatError(
-                f"{self.peer} sent what is not a frame, at byte {self._at} of the connection: {err}"
+                f"{self.peer} sent something that is not a frame, at byte {self._at} of the "
+                f"connection: {err}"
             ) from err
         return commands
 
@@ -168,7 +169,7 @@ class FrameDecoder:
     def _check_lengths(self, length: int, header_bytes: int) -> None:
         if length + 4 > self._max_frame_bytes:
             raise RemotingFormatError(
-                f"a frame of {length + 4} bytes; at most {self._max_frame_bytes} are taken"
+                f"a frame of {length + 4} bytes; at most {self._max_frame_bytes} are accepted"
             )
         if header_bytes + 4 > length:
             raise RemotingFormatError(
@@ -181,7 +182,7 @@ def _decode_header(form: int, header: bytes) -> RemotingCommand:
         return _decode_json_header(header)
     if form == SerializeType.ROCKETMQ:
         return decode_rocketmq_header(header)
-    raise RemotingFormatError(f"a header of the unknown form {form}")
+    raise RemotingFormatError(f"a header of unknown format {form}")
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:
@@ -297,8 +298,8 @@ def encode_rocketmq_header(command: RemotingCommand) -> bytes:
         )
     except struct.error as err:
         raise RemotingFormatError(
-            f"code {command.code} or version {command.version} does not fit in a binary header; "
-            "JSON headers take it"
+            f"code {command.code} or version {command.version} does not fit in a binary header; a "
+            "JSON header can carry it"
         ) from err
     return b"".join(
         (fixed, _prefixed(command.remark or "", _LENGTH), _LENGTH.pack(len(fields)), fields)

@@ -103,7 +103,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as err:  # no descriptor or no memory left: clients wait
-                self._tell(f"clients wait: {err.strerror}")
+                self._tell(f"clients have to wait: {err.strerror}")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listening)
                 loop.call_later(_REST_SECONDS, self._watch, listening)
@@ -131,7 +131,7 @@ class Listener:
                 lambda: protocol, client, ssl=self._tls, ssl_handshake_timeout=timeout_s
             )
         except OSError as err:  # the client left, or does not speak TLS
-            logger.debug("%s: a client did not begin: %s", self._name, err)
+            logger.debug("%s: a client could not connect: %s", self._name, err)
             client.close()
         except asyncio.CancelledError:
             client.close()

@@ -179,7 +179,7 @@ def _inflated(body: bytes) -> bytes:
     data = inflater.decompress(body, MAX_REGISTRATION_BYTES)
     if not inflater.eof:
         reason = (
-            f"more than {MAX_REGISTRATION_BYTES} bytes" if inflater.unconsumed_tail else "not whole"
+            f"more than {MAX_REGISTRATION_BYTES} bytes" if inflater.unconsumed_tail else "cut short"
         )
         raise ValueError(f"a zlib stream that is {reason}")
     return data

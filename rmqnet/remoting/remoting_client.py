@@ -204,7 +204,7 @@ class RemotingClient:
             remark = f"request type {command.code} not supported"
             self._answer(connection, command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         elif len(self._tasks) >= self._config.max_waiting_requests:
-            remark = f"{len(self._tasks)} requests are worked on"
+            remark = f"{len(self._tasks)} requests are being processed"
             self._answer(connection, command, ResponseCode.SYSTEM_BUSY, remark)
         else:
             self._run(self._process(connection, command, processor))
@@ -213,12 +213,12 @@ class RemotingClient:
         """Resend a request over a new connection, once: this one's server goes away."""
         address = connection.address
         if self._connections.get(address) is connection:
-            logger.info("%s goes away", address)
+            logger.info("%s is going away", address)
             del self._connections[address]
         connection.retire()
         if request.was_refused:
             name = request_name(request.command.code)
-            request.fail(RemotingConnectError(f"{address} refused {name} twice: it goes away"))
+            request.fail(RemotingConnectError(f"{address} refused {name} twice: it is going away"))
         else:
             request.was_refused = True
             self._start(address, request)
@@ -239,7 +239,7 @@ class RemotingClient:
             try:
                 listener(address)
             except Exception:
-                logger.exception("on the end of the connection to %s", address)
+                logger.exception("a listener for the end of the connection to %s failed", address)
 
     # Internals.
 
@@ -298,7 +298,7 @@ class RemotingClient:
                 connection = await self._within(
                     asyncio.shield(self._connecting(address)),
                     deadline,
-                    RemotingConnectError(f"{address}: no connection in time"),
+                    RemotingConnectError(f"{address}: not connected in time"),
                 )
             if connection.is_writable:
                 return connection
@@ -325,8 +325,8 @@ class RemotingClient:
         pause = server.retry_at - asyncio.get_running_loop().time()
         if pause > 0:
             raise RemotingConnectError(
-                f"{address} is left alone for {pause:.1f} s more after {server.failures} failed "
-                f"attempts; the last one: {server.reason}"
+                f"no attempt to connect to {address} for another {pause:.1f} s after "
+                f"{server.failures} failed ones; the last one: {server.reason}"
             )
 
     async def _connect(self, address: str, server: _Server) -> RemotingConnection:
@@ -372,7 +372,7 @@ class RemotingClient:
 
     def _why(self, err: Exception) -> str:
         if isinstance(err, asyncio.TimeoutError):
-            return f"nothing came within {self._config.connect_timeout_s:g} s"
+            return f"nothing was received within {self._config.connect_timeout_s:g} s"
         if isinstance(err, ssl.SSLCertVerificationError):
             return (
                 f"its certificate is not accepted ({err.verify_message}); ca_file names the "
@@ -388,7 +388,7 @@ class RemotingClient:
         try:
             response = await processor(connection.address, command)
         except Exception as err:
-            logger.exception("%s asked for %r", connection.address, command)
+            logger.exception("cannot process a request of %s: %r", connection.address, command)
             remark = f"{type(err).__name__}: {err}"
             self._answer(connection, command, ResponseCode.SYSTEM_ERROR, remark)
         else:
@@ -410,7 +410,7 @@ class RemotingClient:
         try:
             connection.write(encode_frame(response, self._config.max_frame_bytes))
         except RemotingError as err:
-            logger.warning("no answer to %s: %s", connection.address, err)
+            logger.warning("cannot answer %s: %s", connection.address, err)
 
     def _server(self, address: str) -> _Server:
         server = self._servers.get(address)
@@ -420,7 +420,7 @@ class RemotingClient:
 
     def _too_many(self, address: str) -> RemotingTooMuchRequestError:
         return RemotingTooMuchRequestError(
-            f"{address}: {self._config.max_waiting_requests} requests wait for it, or it takes "
+            f"{address}: {self._config.max_waiting_requests} requests wait for it, or it reads "
             "nothing; the request was not sent"
         )
 

@@ -249,7 +249,7 @@ class RemotingConnection(asyncio.Protocol):
     def _take_answer(self, response: RemotingCommand) -> None:
         request = self.waiting.pop(response.opaque, None)
         if request is None:
-            logger.debug("%s: an answer to no request: %r", self.address, response)
+            logger.debug("%s: an answer that no request waits for: %r", self.address, response)
         elif response.code == ResponseCode.GO_AWAY:
             self._owner.note_refused(self, request)
         else:
@@ -267,7 +267,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         if self._is_retired and not self.waiting:
-            self.close("the server goes away")
+            self.close("the server is going away")
 
     def _fail_waiting(self, reason: str) -> None:
         waiting, self.waiting = self.waiting, {}

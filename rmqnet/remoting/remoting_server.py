@@ -107,12 +107,12 @@ class RemotingServer:
         self._coming: set[ServerConnection] = set()  # still in the handshake
         self._connections: set[ServerConnection] = set()
         self._held = SharedLimit(
-            f"{name}: requests that have not come whole",
-            "its request did not come whole",
+            f"{name}: incomplete requests",
+            "its request did not arrive completely",
             self._config.max_held_bytes,
         )
         self._unread = SharedLimit(
-            f"{name}: answers that are not read",
+            f"{name}: unread answers",
             "it does not read its answers",
             self._config.max_all_unread_bytes,
         )
@@ -230,7 +230,7 @@ class RemotingServer:
         try:
             frame = self._frame(command)
         except RemotingError as err:
-            logger.warning("not sent to %s: %s", connection.address, err)
+            logger.warning("cannot send to %s: %s", connection.address, err)
         else:
             self._write_soon(connection, None, frame)
 
@@ -284,7 +284,8 @@ class RemotingServer:
             self._write(connection, command, refusal)
         elif self._under_way_bytes > self._config.max_under_way_bytes:
             remark = (
-                f"requests of {self._config.max_under_way_bytes} bytes are worked on: try again"
+                f"requests of {self._config.max_under_way_bytes} bytes are being processed: try "
+                "again"
             )
             self._refuse(connection, command, ResponseCode.SYSTEM_BUSY, remark)
         elif route is None:
@@ -303,7 +304,7 @@ class RemotingServer:
 
     def note_refused(self, connection: RemotingConnection, request: WaitingRequest) -> None:
         """Fail a request that a client refuses."""
-        request.fail(RemotingConnectError(f"{connection.address} goes away"))
+        request.fail(RemotingConnectError(f"{connection.address} is going away"))
 
     def note_held(self, connection: ServerConnection, held_bytes: int) -> None:
         """Count the bytes of an incomplete request."""
@@ -328,7 +329,9 @@ class RemotingServer:
             try:
                 listener(connection)
             except Exception:
-                logger.exception("on the end of the connection of %s", connection.address)
+                logger.exception(
+                    "a listener for the end of the connection of %s failed", connection.address
+                )
 
     # Internals.
 
@@ -464,7 +467,7 @@ class RemotingServer:
         try:
             return encode_frame(response, self._config.max_frame_bytes)
         except RemotingError as err:
-            logger.warning("no answer to %s: %s", connection.address, err)
+            logger.warning("cannot answer %s: %s", connection.address, err)
             code = ResponseCode.SYSTEM_ERROR
             return encode_frame(request.refusal(code, str(err)))
 
@@ -482,7 +485,7 @@ def _respond(
     except RemotingError as err:  # such as a missing field
         code, remark = ResponseCode.SYSTEM_ERROR, str(err)
     except Exception as err:
-        logger.exception("%s asked for %r", connection.address, command)
+        logger.exception("cannot process a request of %s: %r", connection.address, command)
         code, remark = ResponseCode.SYSTEM_ERROR, f"{type(err).__name__}: {err}"
     return command.refusal(code, remark)
 

@@ -155,7 +155,7 @@ class ServerConnection(RemotingConnection):
             self._server.note_unread(self, unread)
             if unread > self._max_unread_bytes:
                 logger.warning(
-                    "%s does not read its answers: %d bytes of them wait; it is disconnected",
+                    "%s does not read its answers: %d bytes are waiting; disconnecting it",
                     self.address,
                     unread,
                 )

@@ -39,7 +39,7 @@ class SharedLimit:
         largest = max(self._bytes, key=self._bytes.__getitem__)
         count = self._bytes.pop(largest)
         logger.warning(
-            "%s take %d bytes, more than %d; %s is disconnected, which has %d of them",
+            "%s take %d bytes, more than %d; disconnecting %s, which has %d of them",
             self._what,
             self._total,
             self._max_bytes,

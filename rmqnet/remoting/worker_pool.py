@@ -112,7 +112,7 @@ class WorkerPool:
             try:
                 task()
             except Exception:
-                logger.exception("a task of pool %s", self.name)
+                logger.exception("a task of pool %s failed", self.name)
 
     def _next_task(self, bell: threading.Lock) -> Task | None:
         """Return a task; if None, the bell is released when there is one or the pool stops."""

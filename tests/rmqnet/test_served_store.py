@@ -120,7 +120,7 @@ def accounts(tmp_path):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1", "nowhere.invalid"])
 def test_others_reach_it_only_with_accounts_or_when_told(tmp_path, accounts, host):
-    with pytest.raises(StoreConfigError, match=r"lets everybody .*acl, .*insecure"):
+    with pytest.raises(StoreConfigError, match=r"lets everyone .*acl, .*insecure"):
         serve(tmp_path / "store", host=host, advertise="here")
     for more in ({"acl": accounts}, {"insecure": True}):
         serve(tmp_path / "store", host=host, advertise="here", settings=SIZES, **more)
@@ -129,7 +129,7 @@ def test_others_reach_it_only_with_accounts_or_when_told(tmp_path, accounts, hos
 
 def test_slaves_reach_it_only_when_told(tmp_path, accounts):
     options = {"host": "0.0.0.0", "advertise": "here", "acl": accounts, "ha_port": 0}
-    with pytest.raises(StoreConfigError, match=r"slaves are asked for no account.*insecure"):
+    with pytest.raises(StoreConfigError, match=r"slaves do not authenticate.*insecure"):
         serve(tmp_path / "store", **options)
     serve(tmp_path / "store", **options, insecure=True)
 
@@ -147,7 +147,7 @@ def test_this_machine_reaches_it(tmp_path, host):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "0", "0::0"])
 def test_clients_must_be_told_an_address(tmp_path, host):
-    with pytest.raises(StoreConfigError, match=r"clients are told to connect to \(advertise\)"):
+    with pytest.raises(StoreConfigError, match=r"clients should connect to \(advertise\)"):
         serve(tmp_path / "store", host=host, insecure=True)
 
 

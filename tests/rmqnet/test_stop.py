@@ -146,9 +146,9 @@ def test_a_silent_master_is_not_waited_for_at_the_end():
         asking = pool.submit(calls.table, master.address, code)
         master.wait_for(code)
         calls.give_up()
-        with pytest.raises(ClientError, match="the broker stops"):
+        with pytest.raises(ClientError, match="the broker is stopping"):
             asking.result(PATIENCE_S)
-        with pytest.raises(ClientError, match="the broker stops"):
+        with pytest.raises(ClientError, match="the broker is stopping"):
             calls.table(master.address, code)
 
 

@@ -70,9 +70,9 @@ class AclGate(ServiceThread):
         try:
             self._acl = load_plain_acl(self._path)
         except StoreConfigError as err:
-            logger.warning("the accounts stay as they were: %s", err)
+            logger.warning("the accounts are unchanged: %s", err)
             return False
-        logger.info("the accounts of %s were read again", self._path)
+        logger.info("reloaded the accounts of %s", self._path)
         return True
 
     def _tell(self, host: str, command: RemotingCommand, reason: str) -> None:

@@ -246,7 +246,7 @@ class PlainAcl:
         try:
             wanted = wanted_permissions(command)
         except ValueError as err:
-            raise AccessDeniedError(f"what is asked for is not understood: {err}") from err
+            raise AccessDeniedError(f"the request cannot be understood: {err}") from err
         if wanted.get(TRACE_TOPIC) != PUB:  # any account may send traces
             account.check(command.code, wanted)
 
@@ -264,7 +264,7 @@ def load_plain_acl(path: str) -> PlainAcl:
     try:
         import yaml  # noqa: PLC0415 (needed only with accounts)
     except ModuleNotFoundError as err:
-        raise ClientError("accounts need the Python package pyyaml, of the extra serve") from err
+        raise ClientError("accounts require the Python package pyyaml (extra serve)") from err
     try:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(_MAX_FILE_BYTES)
@@ -275,9 +275,9 @@ def load_plain_acl(path: str) -> PlainAcl:
         # Its own text shows the line, which may contain a secret.
         mark = err.problem_mark
         where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
-        raise StoreConfigError(f"{path} is no YAML: something is wrong{where}") from None
+        raise StoreConfigError(f"{path} is not valid YAML: there is an error{where}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise StoreConfigError(f"{path} is no YAML: text in UTF-8 is needed") from None
+        raise StoreConfigError(f"{path} is not valid YAML: expected text in UTF-8") from None
     return PlainAcl(content, path)
 
 
@@ -310,8 +310,8 @@ def _checked(entry: Any, what: str, known: tuple[str, ...]) -> dict[str, Any]:
     for key in entry:
         if key not in known:
             raise StoreConfigError(
-                f"{what}: the key {key!r:.{_SHOWN_CHARACTERS}} is not known; "
-                f"known are {', '.join(known)}"
+                f"{what}: unknown key {key!r:.{_SHOWN_CHARACTERS}}; known keys are "
+                f"{', '.join(known)}"
             )
     return entry
 
@@ -327,7 +327,7 @@ def _by_key(accounts: list[Account]) -> dict[str, Account]:
     found: dict[str, Account] = {}
     for account in accounts:
         if account.access_key in found:
-            raise StoreConfigError(f"account {account.access_key!r} is there twice")
+            raise StoreConfigError(f"account {account.access_key!r} is listed twice")
         found[account.access_key] = account
     return found
 
@@ -382,7 +382,7 @@ def _resources(fields: Mapping[str, Any], name: str, prefix: str) -> dict[str, i
 def _permission(name: str, text: str) -> int:
     if text not in _PERMISSIONS:
         raise StoreConfigError(
-            f"{name}: {text!r:.100} is no permission; there are {', '.join(_PERMISSIONS)}"
+            f"{name}: {text!r:.100} is not a permission; expected one of {', '.join(_PERMISSIONS)}"
         )
     return _PERMISSIONS[text]
 
@@ -407,7 +407,7 @@ class AddressPattern:
             self._patterns = [] if self._matches_all else [_parts(each) for each in _each(text)]
         except ValueError as err:
             raise StoreConfigError(
-                f"{text!r} is no pattern of addresses ({err}); examples: 10.0.0.7, 10.0.*.*, "
+                f"{text!r} is not a pattern of addresses ({err}); examples: 10.0.0.7, 10.0.*.*, "
                 "10.0.0.1-9, 10.0.0.{7,8}, *"
             ) from err
 
@@ -464,7 +464,7 @@ def _parts(text: str) -> list[Range]:
         tail = [part for part in text[at + 2 :].split(separator) if part]
         parts = [*head, *["0"] * (count - len(head) - len(tail)), *tail]
     if len(parts) != count:
-        raise ValueError(f"{len(parts)} parts, {count} are needed")
+        raise ValueError(f"{len(parts)} parts, expected {count}")
     return [_range(part.strip(), 16 if separator == ":" else 10, most) for part in parts]
 
 
@@ -474,5 +474,5 @@ def _range(part: str, base: int, most: int) -> Range:
     low, _, high = part.partition("-")
     found = int(low, base), int(high or low, base)
     if not 0 <= found[0] <= found[1] <= most:
-        raise ValueError(f"{part!r} is no range from 0 to {most}")
+        raise ValueError(f"{part!r} is not a range within 0 to {most}")
     return found

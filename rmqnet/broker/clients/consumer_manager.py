@@ -272,11 +272,11 @@ class ConsumerChanges:
                     )
             self._filters.unregister(group, kept_topics=wanted)
         except StoreError:
-            logger.exception("the filters of group %s are not kept", group)
+            logger.exception("cannot save the filters of group %s", group)
 
     def on_group_gone(self, group: str) -> None:
         """Unregister the filters of a group, which no member needs."""
         try:
             self._filters.unregister(group)
         except StoreError:
-            logger.exception("the filters of group %s are not kept", group)
+            logger.exception("cannot save the filters of group %s", group)

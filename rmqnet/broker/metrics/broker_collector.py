@@ -82,13 +82,13 @@ class BrokerCollector:
         for direction, labels, counts in (("in", _INCOMING, came), ("out", _OUTGOING, left)):
             yield self._counter(
                 f"rocketmq_messages_{direction}",
-                f"Messages that {'came' if direction == 'in' else 'left'}",
+                f"Messages {'received' if direction == 'in' else 'sent'}",
                 labels,
                 [(key, count.messages) for key, count in counts],
             )
             yield self._counter(
                 f"rocketmq_throughput_{direction}",
-                "Their bytes, as they are stored",
+                "Bytes of these messages, as stored",
                 labels,
                 [(key, count.size_bytes) for key, count in counts],
             )
@@ -97,7 +97,7 @@ class BrokerCollector:
     def _sizes(self, came: Sequence[tuple[tuple[str, ...], Count]]) -> Metric:
         family = HistogramMetricFamily(
             "rocketmq_message_size",
-            "Bytes of a message that came, as it is stored",
+            "Bytes of a received message, as stored",
             labels=[*_NODE, *_INCOMING],
         )
         limits = [*map(float, SIZE_LIMITS), "+Inf"]
@@ -115,7 +115,7 @@ class BrokerCollector:
         ]
         yield self._counter(
             "rocketmq_send_to_dlq_messages",
-            "Messages that groups have given up",
+            "Messages that groups have given up as dead letters",
             ("consumer_group", "topic", "is_system"),
             dead,
         )
@@ -134,7 +134,7 @@ class BrokerCollector:
         )
         yield self._gauge(
             "rocketmq_producer_connections",
-            "Producers that are connected",
+            "Connected producers",
             ("language", "version", "protocol_type"),
             producers.items(),
         )
@@ -152,7 +152,7 @@ class BrokerCollector:
         )
         yield self._gauge(
             "rocketmq_consumer_connections",
-            "Consumers that are connected",
+            "Connected consumers",
             (
                 *("consumer_group", "language", "version", "consume_mode"),
                 *("protocol_type", "is_system"),
@@ -164,15 +164,23 @@ class BrokerCollector:
         found = list(lags(self._broker))
         keys = [self._lag_labels(lag) for lag in found]
         for name, text, values in (
-            ("lag_messages", "Messages that a group is not done with", [x.behind for x in found]),
-            ("inflight_messages", "Those that it has got", [x.inflight for x in found]),
+            ("lag_messages", "Messages that a group has not finished", [x.behind for x in found]),
+            ("inflight_messages", "Those that it has received", [x.inflight for x in found]),
             (
                 "ready_messages",
-                "Those that it has not got",
+                "Those that it has not received",
                 [x.behind - x.inflight for x in found],
             ),
-            ("lag_latency", "Age in ms of the oldest not done", [x.latency_ms for x in found]),
-            ("queueing_latency", "Age in ms of the oldest not got", [x.queueing_ms for x in found]),
+            (
+                "lag_latency",
+                "Age in ms of the oldest message not finished",
+                [x.latency_ms for x in found],
+            ),
+            (
+                "queueing_latency",
+                "Age in ms of the oldest message not received",
+                [x.queueing_ms for x in found],
+            ),
         ):
             yield self._gauge(f"rocketmq_consumer_{name}", text, _LAG, zip(keys, values))
 
@@ -181,7 +189,7 @@ class BrokerCollector:
         figures: dict[str, tuple[str, int]] = {}
         space = disk_space(broker.topics.root)
         if space is not None:  # None if the store is gone
-            figures["rocketmq_storage_size"] = ("Bytes of the disk that are taken", space.used)
+            figures["rocketmq_storage_size"] = ("Bytes used on the disk", space.used)
         if isinstance(store, MessageStore):
             figures["rocketmq_storage_flush_behind_bytes"] = (
                 "Bytes of the log that are not forced to the disk",
@@ -220,7 +228,7 @@ class BrokerCollector:
         )
         for name, text, value in (
             ("permission", "Bits: 2 write, 4 read", broker.config.broker_permission),
-            ("connections", "Clients that are connected", broker.server.connections),
+            ("connections", "Connected clients", broker.server.connections),
             ("held_pulls", "Pulls that wait for messages", broker.holds.waiting),
         ):
             yield self._gauge(f"rocketmq_broker_{name}", text, (), [((), value)])

@@ -118,7 +118,7 @@ def _handler(broker: Broker, pools: Pools) -> Any:
         from prometheus_client import CollectorRegistry, MetricsHandler  # noqa: PLC0415 (an extra)
     except ModuleNotFoundError as err:
         raise ClientError(
-            "metrics need the Python package prometheus-client, of the extra serve"
+            "metrics require the Python package prometheus-client (extra serve)"
         ) from err
     from rmqnet.broker.metrics.broker_collector import BrokerCollector  # noqa: PLC0415
 

@@ -206,7 +206,7 @@ class AdminClients(AdminProcessor):
                 client.connection, header.group, header.topic
             )
         except (RemotingError, ValueError) as err:
-            logger.warning("%s does not say how far it is: %s", client.client_id, err)
+            logger.warning("%s does not report its offsets: %s", client.client_id, err)
             return None
 
     def _call(

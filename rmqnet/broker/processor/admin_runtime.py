@@ -216,7 +216,7 @@ def _parsed(properties: Mapping[str, str]) -> dict[str, str]:
         try:
             found[key] = as_java_reads(key, text, "a request to change settings")
         except StoreConfigError as err:
-            logger.warning("%s stays as it is: %s", key, err)
+            logger.warning("%s is not changed: %s", key, err)
     return found
 
 

@@ -30,7 +30,7 @@ def body_of(request: RemotingCommand) -> Iterator[dict[str, Any]]:
         yield json_object(parse_lenient_json(request.body.decode()), "body")
     except ValueError as err:
         name = request_name(request.code)
-        raise RemotingFormatError(f"the body of {name} is not understood: {err}") from err
+        raise RemotingFormatError(f"the body of {name} cannot be decoded: {err}") from err
 
 
 def json_answer(

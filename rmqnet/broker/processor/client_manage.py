@@ -55,7 +55,7 @@ class ClientManageProcessor(BrokerProcessor):
         try:
             data = parse_heartbeat(request.body)
         except ValueError as err:
-            raise RemotingFormatError(f"a heartbeat is not understood: {err}") from err
+            raise RemotingFormatError(f"the heartbeat cannot be decoded: {err}") from err
         client = ClientChannelInfo(
             connection, data.client_id, request.language, request.version, self._broker.clock()
         )

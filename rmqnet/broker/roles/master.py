@@ -56,7 +56,7 @@ class MasterRole(WrittenStoreRole):
         ha_port: int | None = None,
     ) -> None:
         if store_config.is_slave:
-            raise StoreConfigError("brokerRole=SLAVE: say which master it follows (replica_of)")
+            raise StoreConfigError("brokerRole=SLAVE: give the master that it follows (replica_of)")
         super().__init__(config, store_config, clock)
         self._ha_host, self._ha_port = ha_host, ha_port
         self.has_slaves = ha_port is not None
@@ -137,7 +137,10 @@ class TransactionChecks:
         group = half.properties.get(PRODUCER_GROUP, "")
         producer = self._broker.producers.next_member(group)
         if producer is None:
-            logger.info("no producer of group %s is there to be asked", group)
+            logger.info(
+                "no producer of group %s is connected that could be asked about a transaction",
+                group,
+            )
             return TransactionState.UNKNOW
         key = half.properties.get(PROPERTY_UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(

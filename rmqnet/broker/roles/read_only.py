@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _LOOK_MS = 20
 _WHY = RequestRefusal(
     ResponseCode.NO_PERMISSION,
-    "this broker only reads its store (read_only): send to the broker that has it open",
+    "this broker only reads its store (read_only): send to the broker that has the store open",
 )
 
 

@@ -85,7 +85,7 @@ class SlaveRole(WrittenStoreRole):
     refusals: ClassVar[Mapping[RequestCode, RequestRefusal]] = {
         **dict.fromkeys(SENDS, REJECTED),
         RequestCode.END_TRANSACTION: RequestRefusal(
-            ResponseCode.SLAVE_NOT_AVAILABLE, "a slave ends no transactions: ask the master"
+            ResponseCode.SLAVE_NOT_AVAILABLE, "a slave does not end transactions: ask the master"
         ),
     }
 
@@ -100,8 +100,8 @@ class SlaveRole(WrittenStoreRole):
     ) -> None:
         if config.broker_id == MASTER_ID or not store_config.is_slave:
             raise StoreConfigError(
-                f"brokerId={config.broker_id}, brokerRole={store_config.broker_role}: a slave has "
-                "an id that is not 0, and brokerRole=SLAVE"
+                f"brokerId={config.broker_id}, brokerRole={store_config.broker_role}: a slave "
+                "needs a brokerId other than 0, and brokerRole=SLAVE"
             )
         super().__init__(config, store_config, clock)
         self._given_address = master_address
@@ -227,7 +227,7 @@ class SlaveSynchronize:
         except (ClientError, StoreError, ValueError) as err:
             reason = str(err)
             if self._failures.get(code) != reason:
-                logger.warning("master %s: %s is not taken over: %s", master, code.name, reason)
+                logger.warning("master %s: cannot copy %s: %s", master, code.name, reason)
             self._failures[code] = reason
             return False
         self._failures.pop(code, None)
@@ -281,10 +281,10 @@ def settings_of_slave(
                 f"{err}; a slave that starts without its master needs the setting brokerName, and "
                 "name servers (namesrv_addr)"
             ) from err
-        logger.warning("%s; this slave goes by the settings that are given", err)
+        logger.warning("%s; this slave uses the settings it was given", err)
         found = {}
     if found.get("brokerId", "0") != "0":
-        raise ClientError(f"{master} is no master: its brokerId is {found['brokerId']}")
+        raise ClientError(f"{master} is not a master: its brokerId is {found['brokerId']}")
     taken = {key: found[key] for key in _MASTERS_OWN if found.get(key)}
     return {**taken, **_SLAVES_OWN, **{key: text for key, text in given.items() if text}}
 
@@ -323,7 +323,7 @@ class MasterCalls(StoppableCalls):
         try:
             return parse_config_text(answer.body.decode())
         except ValueError as err:
-            raise ClientError(f"{address} answers no settings: {err}") from err
+            raise ClientError(f"{address} sent no usable settings: {err}") from err
 
     def _answer(self, address: str, code: RequestCode) -> RemotingCommand:
         return self._asked(address, code, lambda calls: calls.answer(address, code))
@@ -335,7 +335,7 @@ class MasterCalls(StoppableCalls):
         ask: Callable[[RequestCalls], Coroutine[Any, Any, T]],
     ) -> T:
         if self.remoting is None:
-            raise ClientError(f"{address} is not asked: this broker stops")
+            raise ClientError(f"{address} is not asked: this broker is stopping")
         calls = RequestCalls(self.remoting, _TIMEOUT_S)
         try:
             return self.run(ask(calls))

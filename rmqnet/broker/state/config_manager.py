@@ -94,7 +94,9 @@ class ConfigManager(ABC):
             self.load()
         except StoreFormatError as err:
             kept = set_aside(self._path())
-            logger.warning("%s; it counts as missing, and is kept as %s", err, kept)
+            logger.warning(
+                "%s; it is treated as missing, and the old file is kept as %s", err, kept
+            )
 
     def assign(self, data: dict[str, Any], *, whole: bool = False) -> None:
         """Load the content of the file, or of a master's answer in the same form.
@@ -141,7 +143,7 @@ class ConfigManager(ABC):
         try:
             self.persist()
         except StoreError as err:
-            logger.warning("%s is not saved: %s", self.FILE_NAME, err)
+            logger.warning("cannot save %s: %s", self.FILE_NAME, err)
 
     def _path(self) -> str:
         """Return the path of the file."""

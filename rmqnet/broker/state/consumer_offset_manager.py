@@ -200,7 +200,8 @@ class OffsetsBesideStore(ConsumerOffsetManager):
         self._file = None if path is None else str(Path(local_path(path)).absolute())
         if self._file is not None and not StoreDirectory(root).leaves(self._file):
             raise StoreConfigError(
-                f"offsets_file={path}: lies in the store, which is only read; choose another place"
+                f"offsets_file={path}: is inside the store, which is only read; choose another "
+                "place"
             )
 
     def load(self) -> None:
@@ -214,7 +215,7 @@ class OffsetsBesideStore(ConsumerOffsetManager):
         try:
             super().load()
         except (StoreFormatError, StorePermissionError) as err:
-            logger.warning("%s; groups begin as if nothing were noted of them", err)
+            logger.warning("%s; groups start as if they had no saved offsets", err)
         if self._file is None:
             return
         place = StoreDirectory(str(Path(self._file).parent))

@@ -174,7 +174,7 @@ class SubscriptionGroupManager(ConfigManager):
         try:
             self.check_new_name(group)
         except ClientError as err:
-            logger.warning("a group is not made: %s", err)
+            logger.warning("cannot create a group: %s", err)
             return False
         return True
 

@@ -140,7 +140,7 @@ class TopicConfigManager(ConfigManager):
             made = self._inherited(topic, default_topic, client_queue_nums, sys_flag)
             if made is None:
                 logger.warning(
-                    "%s sends to topic %s, which is not there: %s gives no settings for it",
+                    "%s sends to topic %s, which does not exist: %s gives no settings for it",
                     remote_address,
                     topic,
                     default_topic,

@@ -77,8 +77,8 @@ class MessageQueries:
         messages = await self.by_unique_key(topic, message_id)
         if not messages:
             raise ClientError(
-                f"topic {topic} has no message with id {message_id!r}: no client gave it, and it "
-                "names no broker of this cluster"
+                f"topic {topic} has no message with id {message_id!r}: no client assigned it, and "
+                "it names no broker of this cluster"
             )
         return messages[0]
 

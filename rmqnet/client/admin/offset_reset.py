@@ -66,8 +66,8 @@ class OffsetReset:
             )
         elif await self._is_online(address, group):
             raise ClientError(
-                f"members of group {group!r} are connected, and their own offsets win with "
-                f"broker {queue.broker_name} ({_SERVER_SIDE} is not true): stop them first"
+                f"members of group {group!r} are connected, and broker {queue.broker_name} lets "
+                f"them keep their own offsets ({_SERVER_SIDE} is not true): stop them first"
             )
         else:
             await self._broker.update_consumer_offset(address, group, queue, offset)

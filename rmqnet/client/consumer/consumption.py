@@ -154,7 +154,7 @@ class ConcurrentConsumption:
             "the listener has had offset %d of %s for too long: it is %s",
             message.queue_offset,
             queue,
-            "tried again" if shares else "not waited for any more",
+            "retried" if shares else "no longer waited for",
         )
         self._done_with(process_queue, [message])
 
@@ -175,7 +175,7 @@ class ConcurrentConsumption:
             if not process_queue.dropped:
                 self._finish(process_queue, messages, done, context)
         except Exception:
-            logger.exception("%s: %d messages are tried again", process_queue.queue, len(messages))
+            logger.exception("%s: %d messages are retried", process_queue.queue, len(messages))
             left = [each for each in messages if process_queue.contains(each)]
             self._again_here(process_queue, left)
 
@@ -209,8 +209,8 @@ class ConcurrentConsumption:
         """Send back failed messages; return those no broker accepted, to be retried here."""
         if self._side.options.is_broadcasting:
             logger.warning(
-                "%d messages of %s failed, offset %d the first: members of a broadcasting group "
-                "try nothing again",
+                "%d messages of %s failed, the first at offset %d: a broadcasting group does not "
+                "retry",
                 len(failed),
                 process_queue.queue,
                 failed[0].queue_offset,
@@ -296,7 +296,9 @@ class OrderlyConsumption:
         if self._locks is None or (process_queue.locked and not process_queue.is_lock_expired):
             return True
         # No warning: a failure to lock logs one for all queues of a broker.
-        logger.info("%s is not locked (any more): it is consumed later", process_queue.queue)
+        logger.info(
+            "%s is not locked, or no longer locked: it is consumed later", process_queue.queue
+        )
         self._side.loop.later(
             _LOCK_SOON_MS, lambda: self._side.loop.submit(self._lock_and_go_on(process_queue))
         )
@@ -317,7 +319,7 @@ class OrderlyConsumption:
         try:
             return self._consume_next(process_queue)
         except Exception:
-            logger.exception("%s: its first messages are tried again", process_queue.queue)
+            logger.exception("%s: its first messages are retried", process_queue.queue)
             process_queue.give_back()
             self._again_later(process_queue, self._side.options.suspend_current_queue_time_ms)
             return False

@@ -165,7 +165,7 @@ class GroupBrokers:
                         address, self.group, queue, offset, oneway=not (wait or is_first)
                     )
         except (RemotingError, BrokerError, ClientError) as err:
-            text = "group %s: %d offsets are not noted: %s"
+            text = "group %s: cannot save %d offsets: %s"
             self.outages.report(logger, err, text, self.group, len(offsets), err)
 
     @asynccontextmanager

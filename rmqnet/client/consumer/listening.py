@@ -85,8 +85,8 @@ def ask_listener(
         return _DONE
     if answer is not False:
         logger.error(
-            "the listener returned %r: None or True is expected for messages that are done with, "
-            "False for those to be tried again, which these are now",
+            "the listener returned %r: expected None or True for consumed messages, False for "
+            "messages to retry; these messages are retried",
             answer,
         )
     return _LATER
@@ -172,7 +172,7 @@ class ListenerThreads:
         except RuntimeError as err:  # the system cannot start more threads
             if not self._threads:
                 raise
-            logger.warning("%s goes on with %d threads: %s", self._name, len(self._threads), err)
+            logger.warning("%s continues with %d threads: %s", self._name, len(self._threads), err)
             return
         self._threads.append(thread)
         self._is_waking = True

@@ -125,14 +125,14 @@ class LocalFileOffsets:
                 self._replace(self._backup, self._path.read_bytes())
             self._replace(self._path, text.encode())
         except (OSError, ClientError) as err:
-            logger.error("offsets are not kept: %s", err)  # noqa: TRY400 (the text says all)
+            logger.error("cannot save offsets: %s", err)  # noqa: TRY400 (the text says all)
 
     def _load(self) -> dict[MessageQueue, int]:
         try:
             text = self._text(self._path)
             return parse_queue_offsets(text) if text else self._load_backup()
         except ValueError as err:
-            logger.warning("%s is no file of offsets (%s): its backup is read", self._path, err)
+            logger.warning("%s is not a file of offsets (%s): reading its backup", self._path, err)
             return self._load_backup()
 
     def _load_backup(self) -> dict[MessageQueue, int]:
@@ -141,8 +141,8 @@ class LocalFileOffsets:
             return parse_queue_offsets(text) if text else {}
         except ValueError as err:
             raise ClientError(
-                f"neither {self._path} nor {self._backup} is a file of offsets: {err}; "
-                "repair one, or remove both to begin anew"
+                f"neither {self._path} nor {self._backup} is a file of offsets: {err}; repair "
+                "one, or remove both to start over"
             ) from err
 
     @staticmethod

@@ -103,7 +103,7 @@ class QueuePrefetch:
             try:
                 await work(*arguments)
             except (RemotingError, BrokerError, ClientError) as err:
-                text = "%s: %s; it is tried every %.1f s"
+                text = "%s: %s; retrying every %.1f s"
                 self._brokers.outages.report(logger, err, text, self.queue, err, pause_s)
                 await asyncio.sleep(pause_s)
             else:
@@ -140,7 +140,7 @@ class QueuePrefetch:
 
     def _warn_of_move(self, result: PullResult, asked: int) -> None:
         logger.warning(
-            "%s has no offset %d (it has %d to %d): it goes on at %d",
+            "%s has no offset %d (it has %d to %d): continuing at %d",
             self.queue,
             asked,
             result.min_offset,

@@ -113,8 +113,8 @@ class PullConsumer(ShuttingDown):
         """
         with self._guard:
             if self._is_started or self._is_shut_down:
-                state = "was shut down" if self._is_shut_down else "runs already"
-                raise ClientError(f"consumer of group {self.group} {state}: make a new one")
+                state = "was shut down" if self._is_shut_down else "is already running"
+                raise ClientError(f"consumer of group {self.group} {state}: create a new one")
             self._is_started = True
         try:
             self._client.start()
@@ -134,7 +134,7 @@ class PullConsumer(ShuttingDown):
         try:
             self._client.call(self._leave())
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("group %s: its end is not orderly: %s", self.group, err)
+            logger.warning("group %s: not shut down cleanly: %s", self.group, err)
         finally:
             if self._owns_client:
                 self._client.shutdown()
@@ -217,7 +217,7 @@ class PullConsumer(ShuttingDown):
             known = self._changed.wait_for(lambda: read.position is not None, _POSITION_TIMEOUT_S)
             position = read.position
         if not known or position is None:
-            raise RemotingTimeoutError(f"where to begin in {queue} is not known yet")
+            raise RemotingTimeoutError(f"it is not known yet where to begin in {queue}")
         return position
 
     def begin_offset(self, queue: MessageQueue) -> int:
@@ -339,7 +339,7 @@ class PullConsumer(ShuttingDown):
 
     def consume_directly(self, message: Message, broker_name: str) -> dict[str, Any]:
         """Raise ClientError: there is no listener."""
-        raise ClientError(f"group {self.group} has no listener: it asks for messages itself")
+        raise ClientError(f"group {self.group} has no listener: its consumer pulls messages itself")
 
     # Inside.
 

@@ -189,8 +189,8 @@ class PushConsumer(ShuttingDown):
         """
         with self._guard:
             if self._is_started or self._is_shut_down:
-                state = "was shut down" if self._is_shut_down else "runs already"
-                raise ClientError(f"consumer of group {self.group} {state}: make a new one")
+                state = "was shut down" if self._is_shut_down else "is already running"
+                raise ClientError(f"consumer of group {self.group} {state}: create a new one")
             self._is_started = True
         try:
             self._client.start()
@@ -353,8 +353,8 @@ class PushConsumer(ShuttingDown):
         missing = await self._rebalancer.wait_for_queues(_FIRST_QUEUES_S)
         if missing and not self._is_shut_down:
             logger.warning(
-                "group %s has not all of its queues of topics %s within %g s: it goes on trying; "
-                "where the group is new, it may miss what is sent until then",
+                "group %s did not get all of its queues of topics %s within %g s: it keeps "
+                "trying; if the group is new, it may miss messages that are sent until then",
                 self.group,
                 ", ".join(missing),
                 _FIRST_QUEUES_S,
@@ -412,7 +412,7 @@ class PushConsumer(ShuttingDown):
             try:
                 await work()
             except Exception:
-                logger.exception("group %s", self.group)
+                logger.exception("group %s: a background task failed", self.group)
             await asyncio.sleep(interval_s)
 
     async def _rebalance_always(self) -> None:
@@ -423,7 +423,7 @@ class PushConsumer(ShuttingDown):
                 try:
                     is_balanced = await self._rebalancer.rebalance()
                 except Exception:
-                    logger.exception("group %s: queues are not shared out", self.group)
+                    logger.exception("group %s: cannot distribute the queues", self.group)
             await self._rebalancer.wait_until_wanted(
                 interval_s if is_balanced else min(_UNBALANCED_S, interval_s)
             )
@@ -482,7 +482,7 @@ class PushConsumer(ShuttingDown):
         try:
             self._client.call(work)
         except (RemotingError, BrokerError, ClientError) as err:
-            logger.warning("group %s: its end is not orderly: %s", self.group, err)
+            logger.warning("group %s: not shut down cleanly: %s", self.group, err)
 
     async def _stop_pulling(self) -> None:
         for task in getattr(self, "_tasks", ()):
@@ -515,7 +515,7 @@ class _ClientLoop:
         try:
             self._client.submit(_after(delay_ms / 1000, work))
         except ClientError:  # shut down meanwhile; the brokers have the messages
-            logger.debug("nothing is done later: the client was shut down")
+            logger.debug("a delayed task is dropped: the client was shut down")
 
 
 async def _after(delay_s: float, work: Callable[[], object]) -> None:

@@ -75,7 +75,7 @@ class QueueLocks:
             locked = await self._brokers.lock([each.queue for each in process_queues])
         except (RemotingError, BrokerError, ClientError) as err:
             queue = process_queues[0].queue
-            self._brokers.outages.report(logger, err, "%s is not locked anew: %s", queue, err)
+            self._brokers.outages.report(logger, err, "cannot renew the lock of %s: %s", queue, err)
             return False
         for each in process_queues:
             if each.queue in locked:
@@ -93,7 +93,7 @@ class QueueLocks:
         try:
             await self._brokers.unlock(queues)
         except (RemotingError, BrokerError, ClientError) as err:
-            text = "locks are not given back: %s: %s"
+            text = "cannot release the locks: %s: %s"
             self._brokers.outages.report(logger, err, text, ", ".join(map(str, queues)), err)
         else:
             self._asked -= queues

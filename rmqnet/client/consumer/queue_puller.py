@@ -94,7 +94,7 @@ class QueuePuller:
     async def run(self) -> None:
         """Pull until the queue is dropped or this is cancelled."""
         queue = self._process_queue.queue
-        logger.info("%s is pulled from offset %d on", queue, self._next_offset)
+        logger.info("pulling %s from offset %d on", queue, self._next_offset)
         while not self._process_queue.dropped:
             pause_s = await self._step()
             if pause_s > 0:
@@ -121,7 +121,7 @@ class QueuePuller:
         self._side.client.outages.report(
             logger,
             err,
-            "%s at offset %d: %s; it is tried every %.1f s",
+            "%s at offset %d: %s; retrying every %.1f s",
             self._process_queue.queue,
             self._next_offset,
             err,
@@ -197,7 +197,7 @@ class QueuePuller:
 
     async def _moved(self, result: PullResult) -> None:
         logger.warning(
-            "%s has no offset %d (it has %d to %d)%s: it goes on at %d",
+            "%s has no offset %d (it has %d to %d)%s: continuing at %d",
             self._process_queue.queue,
             self._next_offset,
             result.min_offset,

@@ -219,7 +219,9 @@ class Rebalancer:
             held = sorted(
                 own.intersection(self._held) | {each.process_queue.queue for each in taken}
             )
-            logger.info("group %s has of topic %s now: %s", self._brokers.group, topic, held)
+            logger.info(
+                "group %s now has these queues of topic %s: %s", self._brokers.group, topic, held
+            )
             await self._announce(topic)
         for each in taken:
             pulling = asyncio.ensure_future(self._pull(*each))
@@ -245,7 +247,7 @@ class Rebalancer:
         try:
             return Taken(process_queue, await self._starts.start_offset(queue))
         except (RemotingError, BrokerError, ClientError) as err:
-            text = "where to begin in %s is not known: %s"
+            text = "it is not known where to begin in %s: %s"
             self._client.outages.report(logger, err, text, queue, err)
             if self._locks is not None:  # another member may try next
                 await self._locks.unlock(queue)

@@ -71,7 +71,7 @@ class RetrySender:
             self._client.outages.report(
                 logger,
                 err,
-                "offset %d of %s is not taken back, it is sent anew: %s",
+                "the broker does not take back offset %d of %s; sending it again: %s",
                 message.queue_offset,
                 queue,
                 err,
@@ -128,7 +128,7 @@ class RetrySender:
         route = await self._client.route(self._retry_topic)
         queues = route.publish_queues()
         if not queues:
-            raise ClientError(f"no broker takes messages of topic {self._retry_topic} now")
+            raise ClientError(f"no broker takes messages of topic {self._retry_topic} at present")
         random.shuffle(queues)
         for attempt in range(_ATTEMPTS):
             queue = queues[attempt % len(queues)]

@@ -66,7 +66,7 @@ def outgoing_batch(
     if len(messages) > MAX_BATCH_MESSAGES:
         raise ClientError(
             f"a batch to topic {topic!r} has {len(messages)} messages, at most "
-            f"{MAX_BATCH_MESSAGES} may be: send fewer at once"
+            f"{MAX_BATCH_MESSAGES} are allowed: send fewer per batch"
         )
     parts: list[bytes] = []
     for message in messages:
@@ -114,7 +114,7 @@ def encoded_batch(
     if len(body) > max_message_size:
         raise ClientError(
             f"a batch of {len(unique_keys)} messages to topic {topic!r} has {len(body)} bytes "
-            f"encoded, more than max_message_size, {max_message_size}: send fewer at once"
+            f"encoded, more than max_message_size, {max_message_size}: send fewer per batch"
         )
     # Release 5 clients add a unique key for the whole batch. A release 5 broker overwrites the
     # messages' keys with it, so all get the same key, which differs from the returned ones.
@@ -146,7 +146,8 @@ def _is_delayed(properties: Mapping[str, str]) -> bool:
 def _check_item(message: Message, topic: str, wait: bool) -> None:
     if message.topic != topic:
         raise ClientError(
-            f"a batch has messages to topic {topic!r} and to {message.topic!r}: one topic a batch"
+            f"a batch has messages to topic {topic!r} and to {message.topic!r}: send one batch "
+            "per topic"
         )
     if _is_delayed(message.properties):
         raise ClientError(f"a batch to topic {topic!r} has a delayed message: send it by itself")

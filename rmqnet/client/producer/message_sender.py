@@ -228,7 +228,7 @@ class MessageSender:
 
     def _break_off(self, sending: Sending, error: Exception) -> None:
         """Fail a message after an unexpected error, so that its caller does not wait forever."""
-        logger.error("a message to topic %s", sending.message.topic, exc_info=error)
+        logger.error("sending a message to topic %s failed", sending.message.topic, exc_info=error)
         sending.finish(None, error)
 
     def _take_response(self, sending: Sending, response: RemotingCommand) -> None:
@@ -374,7 +374,7 @@ class MessageSender:
         waiting = self._without_route.get(sending.message.topic, {})
         if sending in waiting:
             del waiting[sending]
-            error = RemotingTimeoutError("no name server has told the route of the topic yet")
+            error = RemotingTimeoutError("no name server has sent the route of the topic yet")
             self._give_up(sending, error)
 
     def _look_again_soon(self, topic: str) -> None:
@@ -389,7 +389,7 @@ class MessageSender:
         try:
             await self._instance.refresh_route(topic)
         except (ClientError, BrokerError, RemotingError) as err:
-            logger.info("the route of topic %s is not known anew: %s", topic, err)
+            logger.info("cannot update the route of topic %s: %s", topic, err)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

@@ -95,7 +95,7 @@ class Producer(ShuttingDown):
         """Start; the first message announces the group to brokers. A second call does nothing."""
         with self._lock:
             if self._is_closed:
-                raise ClientError(f"producer {self.group} was shut down: make a new one")
+                raise ClientError(f"producer {self.group} was shut down: create a new one")
             if self._sender is None:
                 self._instance.start()
                 try:
@@ -355,7 +355,7 @@ class Producer(ShuttingDown):
     ) -> None:
         """Leave a check unanswered: another producer of the group may know the transaction."""
         logger.warning(
-            "%s asks producer %s about a transaction: it is no TransactionProducer",
+            "%s asks producer %s about a transaction, but it is not a TransactionProducer",
             broker_address,
             self.group,
         )
@@ -433,10 +433,10 @@ class Producer(ShuttingDown):
         limit = self._limit
         if not limit.acquire(len(outgoing.body), wait_s):
             raise RemotingTooMuchRequestError(
-                f"a message to topic {outgoing.topic} was not sent: {limit.messages} are under "
-                f"way, and there was no room within {wait_s:g} s "
-                f"(back_pressure_for_async_send_num={limit.most_messages}, …_size="
-                f"{limit.most_bytes})"
+                f"a message to topic {outgoing.topic} was not sent: {limit.messages} are in "
+                f"flight, and there was no room within {wait_s:g} s "
+                f"(back_pressure_for_async_send_num={limit.most_messages}, "
+                f"…_size={limit.most_bytes})"
             )
 
     def _submit(self, sender: MessageSender, sending: AsyncSending | OnewaySending) -> None:
@@ -450,7 +450,7 @@ class Producer(ShuttingDown):
 def _bounded(timeout_s: float) -> float:
     """Return a timeout that threads support; ClientError if it is not a number."""
     if not isinstance(timeout_s, (int, float)) or math.isnan(timeout_s):
-        raise ClientError(f"timeout_s: seconds are expected, not {timeout_s!r}")
+        raise ClientError(f"timeout_s: expected seconds, not {timeout_s!r}")
     return min(timeout_s, _LONGEST_S)
 
 
@@ -474,7 +474,7 @@ def _check_queue(
     outgoing: OutgoingMessage, queue: MessageQueue | None, sharding_key: str | None
 ) -> None:
     if sharding_key is not None and not isinstance(sharding_key, str):
-        raise ClientError(f"sharding_key: a text is expected, not {sharding_key!r}")
+        raise ClientError(f"sharding_key: expected a string, not {sharding_key!r}")
     if queue is not None and sharding_key is not None:
         raise ClientError("only one of queue and sharding_key may be given")
     if queue is not None and queue.topic != outgoing.topic:

@@ -120,7 +120,7 @@ class SyncSending(Sending):
         if not self._done.acquire(timeout=max(left_s, 0)):
             raise RemotingTimeoutError(
                 f"a message to topic {self.message.topic} was given up: the client's event loop "
-                "does not run any more, or something blocks it"
+                "is no longer running, or something blocks it"
             )
         if self._error is not None:
             try:
@@ -162,7 +162,7 @@ class AsyncSending(Sending):
                 assert result is not None
                 self.future.set_result(result)
         except (SystemExit, KeyboardInterrupt):  # raised by a callback: it would end the event loop
-            logger.exception("a callback of a message to topic %s", self.message.topic)
+            logger.exception("a callback of a message to topic %s failed", self.message.topic)
 
 
 class OnewaySending(Sending):

@@ -156,7 +156,11 @@ class TransactionProducer(Producer):
         try:
             state = _state(self.listener.check_local_transaction(message))
         except Exception:
-            logger.exception("transaction %s of group %s", message.unique_key, self.group)
+            logger.exception(
+                "the listener failed to check transaction %s of group %s",
+                message.unique_key,
+                self.group,
+            )
         logger.info("transaction %s of group %s: %s", message.unique_key, self.group, state.name)
         end = EndTransactionRequestHeader(
             producer_group=self.group,
@@ -177,7 +181,11 @@ class TransactionProducer(Producer):
         try:
             return _state(self.listener.execute_local_transaction(message, argument)), None
         except Exception as err:
-            logger.exception("transaction %s of group %s", message.unique_key, self.group)
+            logger.exception(
+                "the listener failed to execute transaction %s of group %s",
+                message.unique_key,
+                self.group,
+            )
             return LocalTransactionState.UNKNOWN, err
 
     def _end(self, header: EndTransactionRequestHeader, address: str | None = None) -> None:
@@ -188,7 +196,7 @@ class TransactionProducer(Producer):
                 address = instance.broker_address(header.bname or "")
             instance.call(instance.broker.end_transaction(address, header))
         except (BrokerError, ClientError, RemotingError) as err:
-            text = "the broker was not told how transaction %s ended: %s"
+            text = "cannot tell the broker how transaction %s ended: %s"
             instance.outages.report(logger, err, text, header, err)
 
 
@@ -214,5 +222,5 @@ def _state(answer: object) -> LocalTransactionState:
     if answer is None:
         return LocalTransactionState.UNKNOWN
     if not isinstance(answer, LocalTransactionState):
-        raise TypeError(f"a LocalTransactionState is expected of the listener, not {answer!r}")
+        raise TypeError(f"the listener must return a LocalTransactionState, not {answer!r}")
     return answer

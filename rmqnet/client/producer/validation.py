@@ -74,12 +74,12 @@ def check_body(topic: str, body: bytes, max_message_size: int) -> None:
     """
     if not isinstance(body, (bytes, bytearray, memoryview)):
         raise ClientError(
-            f"a message to topic {topic!r} has a body of type {type(body).__name__}: bytes are "
-            "expected; encode text yourself"
+            f"a message to topic {topic!r} has a body of type {type(body).__name__}: expected "
+            "bytes; encode text yourself"
         )
     if not body:
         raise ClientError(
-            f"a message to topic {topic!r} has no body: RocketMQ wants one byte at least"
+            f"a message to topic {topic!r} has no body: RocketMQ requires at least one byte"
         )
     if len(body) > max_message_size:
         raise ClientError(
@@ -100,8 +100,8 @@ def check_message(message: Message, max_message_size: int) -> None:
     check_body(message.topic, message.body, max_message_size)
     if not isinstance(message.flag, int) or not _MIN_INT <= message.flag <= _MAX_INT:
         raise ClientError(
-            f"a message to topic {message.topic!r} has flag {message.flag!r}: a number of 32 bits "
-            "is expected"
+            f"a message to topic {message.topic!r} has flag {message.flag!r}: expected a number "
+            "of 32 bits"
         )
     if "/" in message.properties.get(PROPERTY_INNER_MULTI_DISPATCH, ""):
         raise ClientError(

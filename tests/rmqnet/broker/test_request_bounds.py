@@ -238,7 +238,7 @@ def test_a_stop_leaves_work_that_does_not_end(monkeypatch, caplog):
     begun.wait(10)
     pools.shutdown()
     end.set()
-    assert "still worked on in pool query" in caplog.text
+    assert "pool query is still processing" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_a_client_that_does_not_run_says_so() -> None:
     with pytest.raises(ClientError, match="is not started"):
         client.call(_nothing())
     client.shutdown()
-    with pytest.raises(ClientError, match="was shut down: make a new one"):
+    with pytest.raises(ClientError, match="was shut down: create a new one"):
         client.start()
     with pytest.raises(ClientError, match="was shut down"):
         client.submit(_nothing())

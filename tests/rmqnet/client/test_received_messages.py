@@ -101,7 +101,7 @@ def _stored_bytes(root: Path, messages: Sequence[Message]) -> Iterator[bytes]:
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        (_record()[:-1], "byte 0, after 0 messages: record of"),
+        (_record()[:-1], "byte 0, after 0 messages: a record of"),
         (_record() + b"\x00\x00", "after 1 messages: only 2 bytes are left"),
         (_record() + bytes(200), "magic code 0x00000000"),
         (
@@ -124,7 +124,7 @@ def test_a_body_that_cannot_be_inflated_is_given_as_stored(
     assert (first.body, second.body, third.body) == (b"body", b"no zlib", b"body")
     assert second.sys_flag & COMPRESSED_FLAG
     assert second.tags == "red"
-    assert "for queue 3: the body of offset 7 is given as it is stored" in caplog.text
+    assert "for queue 3: the body at offset 7 is returned as stored" in caplog.text
 
 
 def test_a_cut_at_each_byte_is_seen() -> None:

@@ -292,7 +292,7 @@ def test_topics_are_told_singly_and_deleted() -> None:
         assert topics(client) == ["TBW102"]
         bad = client.request(RegisterTopicRequestHeader("new"), b'{"queueDatas":[{}]}')
         assert bad.code == ResponseCode.SYSTEM_ERROR
-        assert bad.remark == "the body is no route: 'brokerName'"
+        assert bad.remark == "the body is not a valid route: 'brokerName'"
 
 
 def test_writing_is_forbidden_and_allowed() -> None:
@@ -326,7 +326,7 @@ def test_values_of_admins(tmp_path: Path) -> None:
         answer = client.request(PutKVConfigRequestHeader("space", "colour", "red"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark is not None
-        assert "the value is not kept" in answer.remark
+        assert "the value cannot be saved" in answer.remark
 
 
 def test_queues_of_order_topics_are_told_to_brokers_and_where_wanted_to_clients() -> None:

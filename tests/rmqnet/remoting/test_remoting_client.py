@@ -215,7 +215,7 @@ async def test_a_processor_that_fails_says_so(caplog):
     (response,) = await asked_by_server(server_request(307), fail)
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert response.remark == "LookupError: no such consumer"
-    assert "asked for" in caplog.text
+    assert "cannot process a request" in caplog.text
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -444,7 +444,7 @@ async def test_what_is_no_frame_ends_the_connection():
         await peer.wait_end()
 
     async with ScriptedServer(script, Peer.answer_all) as server, Client() as client:
-        with pytest.raises(RemotingConnectError, match="sent what is not a frame, at byte 0"):
+        with pytest.raises(RemotingConnectError, match="that is not a frame, at byte 0"):
             await ask(client, server)
         assert await ask(client, server, 2) == "2"
 
@@ -497,9 +497,7 @@ async def test_a_dead_address_is_not_hammered():
     async with Client(QUICK) as client:
         with pytest.raises(RemotingConnectError, match=f"cannot connect to {address}: "):
             await client.invoke(address, request(), 1)
-        with pytest.raises(
-            RemotingConnectError, match=r"left alone for 0\.\d s more after 1 failed"
-        ):
+        with pytest.raises(RemotingConnectError, match=r"for another 0\.\d s after 1 failed"):
             await client.invoke(address, request(), 1)
 
 
@@ -640,7 +638,7 @@ async def test_a_server_that_takes_nothing_does_not_fill_the_memory():
         work = [client.invoke_oneway(server.address, request(body=body), 0.2) for _ in range(20)]
         results = await asyncio.gather(*work, return_exceptions=True)
         assert {type(result) for result in results} == {type(None), RemotingTooMuchRequestError}
-        with pytest.raises(RemotingTooMuchRequestError, match="takes nothing"):
+        with pytest.raises(RemotingTooMuchRequestError, match="reads nothing"):
             await client.invoke(server.address, request(body=body), 0.05)
 
 
@@ -747,11 +745,11 @@ async def test_frames_are_limited_both_ways():
         await peer.wait_end()
 
     async with ScriptedServer(script) as server, Client(config) as client:
-        with pytest.raises(RemotingFormatError, match="at most 1000 are taken"):
+        with pytest.raises(RemotingFormatError, match="at most 1000 are accepted"):
             await client.invoke(server.address, request(body=bytes(1000)), 5)
-        with pytest.raises(RemotingFormatError, match="at most 1000 are taken"):
+        with pytest.raises(RemotingFormatError, match="at most 1000 are accepted"):
             await client.invoke_oneway(server.address, request(body=bytes(1000)), 5)
-        with pytest.raises(RemotingConnectError, match="at most 1000 are taken"):
+        with pytest.raises(RemotingConnectError, match="at most 1000 are accepted"):
             await ask(client, server)
 
 

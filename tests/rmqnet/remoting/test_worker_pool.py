@@ -268,7 +268,7 @@ def test_who_has_most_goes_and_who_is_gone_does_not_count(
     assert [each.is_aborted for each in (small, large, late)] == [False, True, False]
     assert large.reason == "it does not read"
     assert caplog.messages == [
-        "answers take 101 bytes, more than 100; 10.0.0.1:1 is disconnected, which has 60 of them"
+        "answers take 101 bytes, more than 100; disconnecting 10.0.0.1:1, which has 60 of them"
     ]
     limit.note(large, 0)  # its end is reported
     limit.note(late, 70)

@@ -110,7 +110,7 @@ def test_locks_need_the_group(acl, code):
 
     assert refusal(acl, signed("RocketMQ", code, {}, body("groupB"))) is None
     assert refusal(acl, signed("RocketMQ", code, {}, body("groupA"))) is not None
-    assert "not understood" in str(refusal(acl, signed("RocketMQ", code, {}, b"[")))
+    assert "cannot be understood" in str(refusal(acl, signed("RocketMQ", code, {}, b"[")))
 
 
 def test_a_query_by_key_needs_the_topic(acl):
@@ -132,7 +132,7 @@ def test_a_heartbeat_is_read_as_the_broker_reads_it(acl):
         refusal(acl, signed("RocketMQ", 34, {}, twice)) == "No default permission for group: groupA"
     )
     for hostile in (b"", b"{}", b'{"consumerDataSet":7,"clientID":"c"}', b"[" * 100_000, b"\xff"):
-        assert "not understood" in str(refusal(acl, signed("RocketMQ", 34, {}, hostile)))
+        assert "cannot be understood" in str(refusal(acl, signed("RocketMQ", 34, {}, hostile)))
 
 
 ADMIN = [17, 25, 215, 200, 207, 18, 225, 222, 314, 306, 316, 329, 353]
@@ -266,15 +266,15 @@ BAD = {
     "accounts:\n- name": "an entry of accounts: expected the keys accessKey",
     "": "the file: expected the keys globalWhiteRemoteAddresses, accounts",
     "- a": "the file: expected the keys",
-    "acounts: []": "the key 'acounts' is not known",
+    "acounts: []": "unknown key 'acounts'",
     "accounts:\n- {accessKey: short, secretKey: s3cr3t-s3cr3t}": "'short': accessKey and secretKey",
     "accounts:\n- {accessKey: long-enough, secretKey: s3cr3}": "have at least 7 characters",
     "accounts:\n- {accessKey: long-enough}": "have at least 7 characters",
     "accounts:\n- {accessKey: account1, secretKey: s3cr3t-s3cr3t, topicPerm: []}": (
-        "the key 'topicPerm' is not known"
+        "unknown key 'topicPerm'"
     ),
     "accounts:\n- {accessKey: account1, secretKey: s3cr3t-s3cr3t, topicPerms: [a=ALL]}": (
-        "account 'account1': topicPerms: 'ALL' is no permission; there are DENY, PUB, SUB"
+        "account 'account1': topicPerms: 'ALL' is not a permission; expected one of DENY, PUB, SUB"
     ),
     "accounts:\n- {accessKey: account1, secretKey: s3cr3t-s3cr3t, groupPerms: [a]}": (
         "account 'account1': groupPerms: expected NAME=PERMISSION; found 'a'"
@@ -283,22 +283,22 @@ BAD = {
         "account 'account1': topicPerms: a list was expected"
     ),
     "accounts:\n- {accessKey: account1, secretKey: s3cr3t-s3cr3t, defaultTopicPerm: SBU}": (
-        "defaultTopicPerm: 'SBU' is no permission"
+        "defaultTopicPerm: 'SBU' is not a permission"
     ),
     "accounts:\n- {accessKey: account1, secretKey: s3cr3t-s3cr3t, whiteRemoteAddress: 1.2}": (
-        "account 'account1': '1.2' is no pattern of addresses"
+        "account 'account1': '1.2' is not a pattern of addresses"
     ),
-    "globalWhiteRemoteAddresses: [300.1.*.*]": "'300.1.*.*' is no pattern of addresses",
+    "globalWhiteRemoteAddresses: [300.1.*.*]": "'300.1.*.*' is not a pattern of addresses",
     "globalWhiteRemoteAddresses: '*'": "globalWhiteRemoteAddresses: a list was expected",
     "accounts:\n" + 2 * "- {accessKey: account1, secretKey: s3cr3t-s3cr3t}\n": (
-        "account 'account1' is there twice"
+        "account 'account1' is listed twice"
     ),
     "accounts:\n- accessKey: account1\n  secretKey: s3cr3t: s3cr3t\n": (
-        "is no YAML: something is wrong in line 3, column"
+        "is not valid YAML: there is an error in line 3, column"
     ),
-    "a: \x00": "is no YAML",
-    "a: !!python/object/apply:os.system [true]": "is no YAML",
-    "[" * 2000: "is no YAML",
+    "a: \x00": "is not valid YAML",
+    "a: !!python/object/apply:os.system [true]": "is not valid YAML",
+    "[" * 2000: "is not valid YAML",
 }
 
 
@@ -319,7 +319,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(StoreConfigError, match="No such file"):
         load_plain_acl(str(tmp_path / "none.yml"))
     (tmp_path / "latin.yml").write_bytes(b"a: \xe4")
-    with pytest.raises(StoreConfigError, match="text in UTF-8 is needed"):
+    with pytest.raises(StoreConfigError, match="expected text in UTF-8"):
         load_plain_acl(str(tmp_path / "latin.yml"))
 
 
@@ -383,7 +383,7 @@ def test_a_file_that_became_unusable_changes_nothing(file, caplog):
             assert gate.run_once() is False
         assert gate.look(CLIENT, request()) is None
         (record,) = caplog.records
-        assert record.getMessage().startswith(f"the accounts stay as they were: {file}")
+        assert record.getMessage().startswith(f"the accounts are unchanged: {file}")
         assert "s3cr3t" not in caplog.text
         caplog.clear()
     write(file, "accounts: []")

@@ -194,7 +194,7 @@ def test_a_client_that_is_gone_when_its_heartbeat_is_worked_on_is_in_no_group(sm
     ],
 )
 def test_a_heartbeat_that_is_none_is_refused_with_words(small, processor, body):
-    with pytest.raises(RemotingFormatError, match="a heartbeat is not understood"):
+    with pytest.raises(RemotingFormatError, match="the heartbeat cannot be decoded"):
         processor.heartbeat(FakeConnection(), request(body))
     assert small.broker.consumers.all() == []
 

@@ -126,7 +126,7 @@ def test_queues_are_locked_for_one_member(small):
 )
 def test_locks_of_what_are_no_queues_are_refused(processor, body):
     request = RemotingCommand.request(RequestCode.LOCK_BATCH_MQ, body)
-    with pytest.raises(RemotingFormatError, match="the body of LOCK_BATCH_MQ is not understood"):
+    with pytest.raises(RemotingFormatError, match="the body of LOCK_BATCH_MQ cannot be decoded"):
         processor.lock_queues(request)
 
 

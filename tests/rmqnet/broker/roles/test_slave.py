@@ -241,7 +241,7 @@ def test_it_starts_again_without_its_master(tmp_path):
 
 
 def test_slaves_of_slaves_there_are_none(slave, tmp_path):
-    with pytest.raises(ClientError, match="is no master"):
+    with pytest.raises(ClientError, match="is not a master"):
         serve(tmp_path, replica_of=slave.address)
 
 
@@ -251,7 +251,7 @@ def test_a_slave_has_an_id_of_its_own(master, tmp_path):
 
 
 def test_one_kind_of_broker_at_a_time(tmp_path):
-    with pytest.raises(StoreConfigError, match="reads only, or is a slave"):
+    with pytest.raises(StoreConfigError, match="is read-only, or is a slave"):
         serve(tmp_path, replica_of="127.0.0.1:1", read_only=True)
     with pytest.raises(StoreConfigError, match="replica_of"):
         serve(tmp_path, settings={"brokerRole": "SLAVE"})

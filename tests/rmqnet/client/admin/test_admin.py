@@ -195,7 +195,7 @@ def test_a_table_that_never_stands_still(admin: Admin, broker: ScriptedServer) -
     broker.answers[code] = _paged(
         itertools.count(), "topicConfigTable", "totalTopicNum", "topicSeq"
     )
-    with pytest.raises(RemotingFormatError, match="another version of the table each time"):
+    with pytest.raises(RemotingFormatError, match="a different version of the table each time"):
         admin.topic_configs("broker-a")
 
 

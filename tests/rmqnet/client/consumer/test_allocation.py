@@ -200,7 +200,7 @@ def test_a_broker_that_does_not_answer_is_waited_for_a_while(
     )
     with consuming(broker, Recorder(), consume_from_where=LAST) as consumer:
         assert {each.topic for each in consumer.queues} <= {"%RETRY%group"}
-    assert "has not all of its queues of topics orders within 0.1 s" in caplog.text
+    assert "did not get all of its queues of topics orders within 0.1 s" in caplog.text
 
 
 def test_shut_down_while_it_waits(broker: ScriptedQueues) -> None:

@@ -107,7 +107,7 @@ def test_no_more_threads_to_be_had(
     assert done.wait(DEADLINE_S)
     monkeypatch.undo()
     threads.shutdown(DEADLINE_S)
-    assert "few goes on with 1 threads: can't start new thread" in caplog.text
+    assert "few continues with 1 threads: can't start new thread" in caplog.text
 
 
 class _Clock:

@@ -186,14 +186,14 @@ class TestOneBroker:
     @pytest.mark.parametrize("timeout_s", ["3", math.nan, [1]])
     def test_what_is_no_time_is_refused_before_anything_is_sent(self, broker, producer, timeout_s):
         for send in (producer.send, producer.send_async, producer.request):
-            with pytest.raises(ClientError, match="timeout_s: seconds are expected"):
+            with pytest.raises(ClientError, match="timeout_s: expected seconds"):
                 send(order(), timeout_s=timeout_s)
         assert producer.flush(10)
         assert broker.stored == []
 
     def test_keys_are_text_and_go_without_a_queue(self, broker, producer):
         for send in (producer.send, producer.send_async, producer.send_oneway):
-            with pytest.raises(ClientError, match="sharding_key: a text is expected, not 7"):
+            with pytest.raises(ClientError, match="sharding_key: expected a string, not 7"):
                 send(order(), sharding_key=7)
             with pytest.raises(ClientError, match="only one of queue and sharding_key"):
                 send(order(), sharding_key="7", queue=MessageQueue("orders", "broker-a", 0))
@@ -316,7 +316,7 @@ class TestFailures:
         producer.send(order())
         for broker in pair:
             broker.server.stop()
-        with pytest.raises(SendFailedError, match=r"cannot connect|ended|left alone") as caught:
+        with pytest.raises(SendFailedError, match=r"cannot connect|ended|no attempt") as caught:
             producer.send(order())
         assert len(caught.value.attempts) == 3
         assert isinstance(caught.value.__cause__, RemotingConnectError)
@@ -559,7 +559,9 @@ class TestManyAtOnce:
         broker.before = hold
         with Producer("g", cluster.namesrv_addr, back_pressure_for_async_send_num=2) as producer:
             futures = [producer.send_async(order()) for _ in range(2)]
-            with pytest.raises(RemotingTooMuchRequestError, match=r"topic orders .* 2 are under"):
+            with pytest.raises(
+                RemotingTooMuchRequestError, match=r"topic orders .* 2 are in flight"
+            ):
                 producer.send_async(order(), timeout_s=0.1)
             waiting: list[object] = []
             thread = threading.Thread(target=lambda: waiting.append(producer.send_async(order())))
@@ -646,7 +648,7 @@ class TestLifecycle:
         for use in (producer.send, producer.send_async, producer.send_oneway):
             with pytest.raises(ClientError, match="producer g was shut down"):
                 use(order())
-        with pytest.raises(ClientError, match="was shut down: make a new one"):
+        with pytest.raises(ClientError, match="was shut down: create a new one"):
             producer.start()
 
     def test_leaving_waits_for_what_is_under_way(self, cluster, broker):
@@ -684,7 +686,7 @@ class TestLifecycle:
             with Producer("g1", client) as one, Producer("g2", client) as other:
                 one.send(order())
                 other.send(order())
-                with pytest.raises(ClientError, match="a producer of group 'g1' already"):
+                with pytest.raises(ClientError, match="already has a producer of group 'g1'"):
                     Producer("g1", client).start()
             assert client.is_running
             with Producer("g1", client) as again:
@@ -724,7 +726,7 @@ class TestLifecycle:
             Producer("", "h:1")
         with pytest.raises(ClientError, match="send_msg_timeout_ms=0: must be 1 or more"):
             Producer("g", "h:1", send_msg_timeout_ms=0)
-        with pytest.raises(ClientError, match="max_message_size='4M': a whole number"):
+        with pytest.raises(ClientError, match="max_message_size='4M': expected a whole number"):
             Producer("g", "h:1", max_message_size="4M")
         with pytest.raises(ClientError, match="compress_type='GZIP'"):
             Producer("g", "h:1", compress_type="GZIP")

@@ -249,5 +249,5 @@ def test_a_plain_producer_does_not_answer(cluster, broker, caplog):
         producer.send(Message("orders", b"x"))
         broker.server.tell_clients(check_request())
         producer.send(Message("orders", b"y"))
-    assert "it is no TransactionProducer" in caplog.text
+    assert "it is not a TransactionProducer" in caplog.text
     assert broker.server.asked(RequestCode.END_TRANSACTION) == []
