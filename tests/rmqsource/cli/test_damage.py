@@ -102,7 +102,7 @@ def test_the_end_of_the_log(run: Run, made: StoreFactory) -> None:
             path.unlink()
     (told,) = damages(run, "plan", root, *PASSING)
     assert told.startswith(f"store {root}: ")
-    assert "messages that followed are lost" in told
+    assert "messages after it are lost" in told
 
 
 def test_queues_that_lost_units(run: Run, made: StoreFactory) -> None:
@@ -176,4 +176,4 @@ def test_what_a_rebuild_leaves_behind(
 
     monkeypatch.setattr(rebuild_in_place, "remove_tree", fails)
     (told,) = damages(run, "rebuild-index", root)
-    assert told == f"{root / '_rebuild'} cannot be deleted: Permission denied; delete it"
+    assert told == f"{root / '_rebuild'} cannot be deleted: Permission denied; delete it yourself"

@@ -230,7 +230,7 @@ def test_a_file_of_another_length_is_refused(queue):
     (directory,) = queue.directories
     with Path(directory, f"{64:020d}").open("ab") as file:
         file.write(b"x")
-    with pytest.raises(StoreFormatError, match=f"65 bytes, {OPTION} is 64"):
+    with pytest.raises(StoreFormatError, match=f"65 bytes, but {OPTION} is 64"):
         queue.load()
     with pytest.raises(ValueError, match="file size"):
         queue_in(directory, 0)

@@ -53,7 +53,7 @@ def test_what_may_pass_is_asked_again_after_growing_pauses(error, pauses):
 def test_it_is_given_up_in_the_end_and_the_object_is_named(pauses):
     call = Flaky(*[OSError(f"{BUSY} for hunter22")] * 100)
     with pytest.raises(
-        StoreReadError, match=r"bucket/file: .*SLOW_DOWN.*\*\*\* .asked 8 times"
+        StoreReadError, match=r"bucket/file: .*SLOW_DOWN.*\*\*\* .tried 8 times"
     ) as e:
         request(call, "bucket/file", lambda text: text.replace("hunter22", "***"))
     assert call.calls == 8

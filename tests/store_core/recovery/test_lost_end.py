@@ -121,7 +121,7 @@ def test_a_clean_store_without_its_end_is_recovered_with_a_flag_only(tmp_path, l
         lambda: rebuild_queues_in_place(str(root), config, accept_moved=True),
         lambda: rebuild_index_in_place(str(root), config, clock=lambda: NOW_MS),
     ):
-        with pytest.raises(LogDamageError, match=f"{lost} messages that followed are lost.*--cut"):
+        with pytest.raises(LogDamageError, match=f"{lost} messages after it are lost.*--cut"):
             refuse()
         assert contents(root) == before
     assert plan_recovery(str(root), config).log.lost_end.messages == lost
@@ -139,7 +139,7 @@ def test_a_clean_store_without_its_end_is_recovered_with_a_flag_only(tmp_path, l
 def test_a_clean_store_whose_end_is_garbage_is_recovered_with_a_flag_only(tmp_path):
     config = written(tmp_path)
     spoil_last_half(tmp_path)
-    with pytest.raises(LogDamageError, match="messages that followed are lost"):
+    with pytest.raises(LogDamageError, match="messages after it are lost"):
         recover_store(str(tmp_path), config, clock=lambda: NOW_MS)
 
 
@@ -218,9 +218,9 @@ def test_a_refused_store_is_refused_again(tmp_path, dispatched):
     set_checkpoint(root, physic_msg_timestamp=last + 1, confirm_phy_offset=0)
     config = replace(SIZES, store_path_root_dir=str(root))
     for _ in range(3):
-        with pytest.raises(LogDamageError, match="messages that followed are lost"):
+        with pytest.raises(LogDamageError, match="messages after it are lost"):
             MessageStore(config).load()
-        with pytest.raises(LogDamageError, match="messages that followed are lost"):
+        with pytest.raises(LogDamageError, match="messages after it are lost"):
             recover_store(str(root), SIZES, clock=lambda: NOW_MS)
         assert lost_end(root) is not None
     recover_store(str(root), SIZES, clock=lambda: NOW_MS, cut=True)
