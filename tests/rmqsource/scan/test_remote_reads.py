@@ -196,7 +196,7 @@ def test_a_server_that_never_answers_is_given_up_and_the_object_named(uri, objec
             raise OSError(f"{BUSY} (AKIAKEY, SEC/RET)")
 
     objects.before = before
-    with pytest.raises(StoreReadError, match=r"SLOW_DOWN.*asked 8 times") as caught:
+    with pytest.raises(StoreReadError, match=r"SLOW_DOWN.*tried 8 times") as caught:
         read_rows(uri)
     told = str(caught.value)
     assert "/store" in told
