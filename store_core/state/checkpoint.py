@@ -91,15 +91,17 @@ class CheckpointFile:
     def flush(self) -> None:
         """Write the numbers and force them to the disk; does nothing if none changed.
 
+        A negative time, as of a record whose time is damaged, is written as 0, unknown.
+
         Raises
         ------
         StoreWriteError
             The file cannot be created or written.
         """
         numbers = (
-            self.physic_msg_timestamp,
-            self.logics_msg_timestamp,
-            self.index_msg_timestamp,
+            max(self.physic_msg_timestamp, 0),
+            max(self.logics_msg_timestamp, 0),
+            max(self.index_msg_timestamp, 0),
             self.master_flushed_offset,
             self.confirm_phy_offset,
             self.logics_physical_offset,

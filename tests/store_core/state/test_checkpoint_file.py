@@ -75,6 +75,14 @@ def test_rocketmqs_own_files(name):
     assert 0 < checkpoint.min_timestamp <= checkpoint.physic_msg_timestamp - 3000
 
 
+def test_a_negative_time_is_written_as_unknown(checkpoint):
+    """A record can have one if its store time is damaged."""
+    checkpoint.physic_msg_timestamp, checkpoint.index_msg_timestamp = -5, 7
+    checkpoint.flush()
+    checkpoint.load()
+    assert numbers(checkpoint) == [0, 0, 7, 0, 0, 0]
+
+
 def test_unchanged_numbers_are_not_written_again(checkpoint, monkeypatch):
     syncs = []
     monkeypatch.setattr(file_writing, "sync_data", syncs.append)

@@ -125,6 +125,17 @@ def add_raw(factory, topic, body, properties, fields):
     )
 
 
+@pytest.mark.parametrize("store_timestamp", [-(1 << 63), -5, 1 << 62])
+def test_the_only_record_has_an_impossible_time(store_timestamp, tmp_path):
+    """No other record says what its time was."""
+    factory = StoreFactory(tmp_path / "old", segment_bytes=SEGMENT)
+    factory.add(store_timestamp=store_timestamp)
+    root = factory.write()
+    salvage_store(str(root), str(tmp_path / "new"), CONFIG, OPTIONS)
+    assert len(records_of(tmp_path / "new", CONFIG)) == 1
+    check(tmp_path / "new", CONFIG)
+
+
 def test_a_record_that_fills_its_segment(tmp_path):
     factory = StoreFactory(tmp_path / "old", segment_bytes=4096)
     first = factory.add()
