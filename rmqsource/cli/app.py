@@ -66,8 +66,9 @@ _SHOWN = 10
 app = CommandLine(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Look into the store of a RocketMQ broker, check and repair it; no broker is needed. "
-    "topics, messages, lag, send and tail also ask a running cluster (--namesrv).",
+    help="Inspect, check and repair the store of a RocketMQ broker; no broker is needed. "
+    "With --namesrv, the commands topics, messages, lag, send and tail use a running "
+    "cluster.",
     epilog=EXIT_CODES,
     rich_markup_mode=None,
 )
@@ -85,17 +86,19 @@ def add_salvage(app: typer.Typer) -> None:
 
 
 def salvage(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The damaged store; only read.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The damaged store. It is only read.")
+    ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="A new directory for the new store.")],
     *,
     source: Source,
     view: View,
 ) -> None:
-    """Make a new store of all that can be read of a damaged one.
+    """Copy everything readable in a damaged store to a new store.
 
-    Records keep their order and their bytes; where some are lost, those after get other physical
-    and queue offsets, and consumer offsets follow. OUT.salvage.json lists all of that, and each
-    damaged part. OUT appears when all is written, not before. Exit code 1 if something is lost.
+    Records keep their order and bytes. After lost records, physical and queue offsets change, and
+    consumer offsets are changed to match. OUT.salvage.json lists these changes and each damaged
+    part. OUT does not appear until it is complete. The exit code is 1 if anything was lost.
     """
     with reporting() as said:
         options = table_options("checkpoint", [path], source.config, source.option, said.damage)
@@ -153,13 +156,14 @@ def _tell_losses(found: SalvageReport, report: Report) -> None:
         )
     for record in found.rejected[:_SHOWN]:
         report.damage(
-            f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
-            f"{record.topic!r} at {record.queue_offset}: {record.reason}"
+            f"record at offset {record.commit_log_offset} (queue {record.queue_id} of topic "
+            f"{record.topic!r}, queue offset {record.queue_offset}): {record.reason}"
         )
     for record in found.undecodable[:_SHOWN]:
         report.damage(
-            f"record at offset {record.commit_log_offset}, queue {record.queue_id} of topic "
-            f"{record.topic!r} at {record.queue_offset}: is taken over as it is, {record.reason}"
+            f"record at offset {record.commit_log_offset} (queue {record.queue_id} of topic "
+            f"{record.topic!r}, queue offset {record.queue_offset}): copied unchanged; "
+            f"{record.reason}"
         )
     if found.lost_end is not None:
         report.damage(str(found.lost_end))
@@ -180,11 +184,11 @@ def _first(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_tell_version, help="Tell the version and leave."
+            "--version", is_eager=True, callback=_tell_version, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Take what is no command's own."""
+    """Take the options that belong to no command."""
 
 
 Path = Annotated[
@@ -200,7 +204,7 @@ def info(
     source: Source,
     view: View,
 ) -> None:
-    """Show what a store is: state, log, queues, index, disk."""
+    """Summarize a store: state, log, queues, index, disk."""
     with reporting() as report:
         options = table_options("checkpoint", path, source.config, source.option, report.damage)
         display = view.display()
@@ -234,12 +238,13 @@ def topics(
     source: Source,
     view: View,
 ) -> None:
-    """Show who fills the disk: bytes and rates of each topic.
+    """Show how much disk each topic uses, and how fast it grows.
 
-    Of a running cluster: its topics with queues, messages and offsets.
+    With --namesrv, show a running cluster's topics with their queues, messages and offsets.
 
-    Rates are over the time from the store's first to its last message; growth compares the newer
-    half of that time with the older one; retention is from the topic's oldest message on.
+    Rates are averages from the store's first message to its last. Growth compares the newer half of
+    that time with the older half. Retention is the time from the topic's oldest message to the
+    newest message of all topics shown.
     """
     with reporting() as report:
         flags: GivenFlags = {"topic": ("--topic", topic)}
@@ -270,25 +275,33 @@ def messages(  # noqa: PLR0913 (one parameter a flag)
     message_id: Ids = [],  # noqa: B006 (typer copies it)
     grep: Annotated[
         Optional[str],
-        typer.Option(metavar="REGEX", help="Only with this in the body or in a NAME=VALUE."),
+        typer.Option(
+            metavar="REGEX",
+            help="Only messages with a match in the body or in a NAME=VALUE property.",
+        ),
     ] = None,
     last: Annotated[
-        Optional[int], typer.Option(min=1, metavar="N", help="The N newest, newest first.")
+        Optional[int],
+        typer.Option(min=1, metavar="N", help="Show the N newest messages, newest first."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Show the newest, then what comes, until Ctrl-C.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Show the newest messages, then new ones until Ctrl-C."
+        ),
     ] = False,
     limit: Limit = None,
     cluster: ClusterSource,
     source: Source,
     view: View,
 ) -> None:
-    """Show messages, oldest first as a rule.
+    """Show messages, oldest first unless --last is given.
 
-    Different options narrow each other; what one of them names more than once is any of these.
+    Different options are combined with AND; several values of one option with OR.
 
-    Bodies: a table shows text if they are UTF-8, else 0x and hex, both cut; with --id whole.
-    JSON and CSV have the exact bytes in Base64 (body) and the text, if UTF-8 (body_text).
+    A table shows a body as text if it is UTF-8, otherwise as 0x and hex digits, and shortens it.
+    With --id bodies are shown in full. JSON and CSV have the exact bytes in Base64 (body), and the
+    text if the body is UTF-8 (body_text).
     """
     with reporting() as report:
         display = view.display()
@@ -313,13 +326,14 @@ def check(
     source: Source,
     view: View,
 ) -> None:
-    """Verify a whole store and change nothing.
+    """Check a whole store without changing it.
 
-    Looked at are the log with all bodies, queues, index, checkpoint and files.
+    The check covers the log with all message bodies, the queues, index, checkpoint and files.
 
-    Each finding is damage (messages are lost), repairable (the log is good, what is made of it is
-    not), or information. Of a live store what was written before is checked. Exit code 1 if there
-    is damage or something to repair.
+    A finding is damage (messages are lost or wrong), repairable (the log is intact, but files
+    derived from it or next to it are not), not checked, or information. Of a store that is in use,
+    only what was written before the check began is checked. The exit code is 1 if there is damage
+    or something to repair, and 2 if a part could not be checked.
     """
     with reporting() as report:
         options = table_options("checkpoint", path, source.config, source.option, report.damage)
@@ -337,18 +351,22 @@ def check(
 def recover(
     path: Path,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
     ] = False,
     cut: Annotated[
-        bool, typer.Option("--cut", help="Cut off readable records after damage; keep a copy.")
+        bool,
+        typer.Option(
+            "--cut", help="Cut off even readable records after damage; keep a copy of them."
+        ),
     ] = False,
     *,
     source: Source,
     view: View,
 ) -> None:
-    """Bring a crashed store into the state of a clean stop. No broker may have it open.
+    """Bring a crashed store to the state of a clean stop. No broker may have it open.
 
-    Cuts what is no record after the end of the log, gives queues and index what they lack.
+    Bytes after the end of the log that are not records are cut off, and missing entries are added
+    to queues and index.
     """
     with reporting() as report:
         options = table_options("checkpoint", [path], source.config, source.option, report.damage)
@@ -367,9 +385,10 @@ def index(
     source: Source,
     view: View,
 ) -> None:
-    """Make the index of a store anew from its log. No broker may have the store open.
+    """Rebuild a store's index from its log. No broker may have the store open.
 
-    The new files are written beside the old ones and then put in their place at once.
+    The new files are written next to the old ones. When they are complete, they replace the old
+    ones.
     """
     with reporting() as report:
         options = table_options("checkpoint", [path], source.config, source.option, report.damage)
@@ -390,25 +409,27 @@ def queues(
         bool,
         typer.Option(
             "--accept-moved",
-            help="Go on where messages get other queue offsets than consumers know.",
+            help="Continue even if messages get queue offsets other than those consumers know.",
         ),
     ] = False,
     accept_lost: Annotated[
         bool,
-        typer.Option("--accept-lost", help="Go on where queues lose messages that are in the log."),
+        typer.Option(
+            "--accept-lost", help="Continue even if queues lose messages that are in the log."
+        ),
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Say what would be done; change nothing."),
+        typer.Option("--dry-run", help="Show what would be done; change nothing."),
     ] = False,
     *,
     source: Source,
     view: View,
 ) -> None:
-    """Make all consume queues of a store anew from its log. No broker may have the store open.
+    """Rebuild all of a store's consume queues from its log. No broker may have the store open.
 
-    The new files are written beside the old ones and then put in their place at once. A dry run
-    writes them to the directory for temporary files (TMPDIR), and removes them.
+    The new files are written next to the old ones. When they are complete, they replace the old
+    ones. A dry run writes them to the directory for temporary files (TMPDIR) and removes them.
     """
     accepted = Accepted(moved=accept_moved, lost=accept_lost)
     with reporting() as report:

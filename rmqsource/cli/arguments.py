@@ -45,20 +45,23 @@ AnyPaths = Annotated[
     typer.Argument(
         metavar="[PATH...]",
         show_default=False,
-        help="Store roots (storePathRootDir): paths, globs or URIs; or else --namesrv.",
+        help="Store roots (storePathRootDir): paths, globs or URIs. Or give --namesrv.",
     ),
 ]
-Output = Annotated[Format, typer.Option("--format", help="How rows are written.")]
+Output = Annotated[Format, typer.Option("--format", help="Output format.")]
 Config = Annotated[
     Optional[str],
     typer.Option(
-        metavar="BROKER.CONF", help="The broker's configuration file: sizes, delay levels."
+        metavar="BROKER.CONF", help="The broker's configuration file (file sizes, delay levels)."
     ),
 ]
 OptionFlags = Annotated[
-    list[str], typer.Option("--option", metavar="KEY=VALUE", help="Any option of the source.")
+    list[str],
+    typer.Option(
+        "--option", metavar="KEY=VALUE", help="Any option of the Spark source; may be repeated."
+    ),
 ]
-_LIST = "separated by commas, or repeated"
+_LIST = "comma-separated or repeated"
 _VARIABLES = {
     "accessKey": "ROCKETMQ_ACCESS_KEY",
     "secretKey": "ROCKETMQ_SECRET_KEY",
@@ -68,7 +71,7 @@ _VARIABLES = {
 """Option of the source -> the environment variable for it."""
 _LINE = re.compile(r"(\w+)\s*[:=]\s*(.*)")
 _DEFAULTS = {"requestTimeout": "5s", "retryTimeout": "3s"}
-"""Short, as a person waits: the minute for which Spark's tasks retry is too long here."""
+"""Short, because a person is waiting: the minute for which Spark's tasks retry is too long."""
 NAMESRV = "--namesrv"
 _CREDENTIALS = "--credentials"
 
@@ -85,7 +88,8 @@ Group = Annotated[list[str], typer.Option(help=f"Consumer groups, {_LIST}.")]
 
 
 Key = Annotated[
-    list[str], typer.Option(help=f"Words of KEYS, {_LIST}; as a JSON array with commas.")
+    list[str],
+    typer.Option(help=f"Keys (words of KEYS), {_LIST}; as a JSON array if a key has commas."),
 ]
 
 
@@ -94,12 +98,13 @@ QueueIds = Annotated[list[str], typer.Option("--queue", metavar="ID", help=f"Que
 
 Ids = Annotated[
     list[str],
-    typer.Option("--id", help=f"Offset message ids, or unique keys (client's ids), {_LIST}."),
+    typer.Option("--id", help=f"Offset message ids or unique keys (client message ids), {_LIST}."),
 ]
 
 
 Tag = Annotated[
-    list[str], typer.Option(help=f"Tags, {_LIST}, or joined by ||; as a JSON array with commas.")
+    list[str],
+    typer.Option(help=f"Tags, {_LIST}, or joined by ||; as a JSON array if a tag has commas."),
 ]
 
 
@@ -107,41 +112,50 @@ _TIME = "1h (ago), 2026-01-31T09:00:00Z, or ms since 1970"
 
 
 Since = Annotated[
-    Optional[str], typer.Option(metavar="TIME", help=f"Store time, inclusive: {_TIME}.")
+    Optional[str], typer.Option(metavar="TIME", help=f"Earliest store time: {_TIME}.")
 ]
 
 
 Until = Annotated[
-    Optional[str], typer.Option(metavar="TIME", help=f"Store time, exclusive: {_TIME}.")
+    Optional[str], typer.Option(metavar="TIME", help=f"End of the store time, exclusive: {_TIME}.")
 ]
 
 
 Where = Annotated[
     Optional[str],
-    typer.Option(metavar="SQL", help="Comparisons with AND, as \"queue_id = 3 AND tags = 'A'\"."),
+    typer.Option(
+        metavar="SQL", help="Comparisons joined by AND, such as \"queue_id = 3 AND tags = 'A'\"."
+    ),
 ]
 
 
 Sql = Annotated[
     Optional[str],
-    typer.Option(metavar="SQL92", help="A consumer's filter, as \"amount > 5 AND region = 'eu'\"."),
+    typer.Option(
+        metavar="SQL92", help="A consumer's SQL filter, such as \"amount > 5 AND region = 'eu'\"."
+    ),
 ]
 
 
 SqlDialect = Annotated[
     Optional[str],
-    typer.Option(metavar="5|4", help="Of --sql: as a 5.x broker reads it, or a 4.x one."),
+    typer.Option(metavar="5|4", help="Evaluate --sql as a 5.x broker does, or as a 4.x one."),
 ]
 
 
 Zone = Annotated[
     Optional[str],
-    typer.Option("--tz", metavar="ZONE", help="Of times: Asia/Shanghai, +08:00, local; else UTC."),
+    typer.Option(
+        "--tz", metavar="ZONE", help="Time zone: Asia/Shanghai, +08:00 or local; UTC if not given."
+    ),
 ]
 
 
 Limit = Annotated[
-    Optional[int], typer.Option(min=0, show_default="20 for table, else 0", help="0 shows all.")
+    Optional[int],
+    typer.Option(
+        min=0, show_default="20 for a table, else 0", help="Most rows to show; 0 shows all."
+    ),
 ]
 
 
@@ -154,7 +168,7 @@ TABLE_LIMIT = 20
 GivenFlags = dict[str, tuple[str, Union[str, list[str], None]]]
 
 
-"""Option of the source -> the flag that sets it, and the value given (None if none)."""
+"""Option of the source -> the flag that sets it, and its value (None if not given)."""
 
 
 class ExportFormat(str, Enum):
@@ -187,7 +201,7 @@ class View:
         list[str], typer.Option(metavar="NAMES", help=f"Columns to show, {_LIST}.")
     ] = field(default_factory=list)
     wide: Annotated[
-        bool, typer.Option("--wide", help="Cut and drop nothing; lines may be longer.")
+        bool, typer.Option("--wide", help="Show all columns and whole values, in longer lines.")
     ] = False
     tz: Zone = None
 
@@ -198,7 +212,7 @@ class View:
         return Display(self.output, named, self.wide, zone or Display().zone)
 
     def clock(self) -> Clock:
-        """Return the clock by which times on the command line are read."""
+        """Return the clock that times on the command line refer to."""
         return clock_of(self.tz)
 
     def limit(self, given: Optional[int]) -> int:
@@ -302,7 +316,7 @@ class Command(typer.core.TyperCommand):
         options: list[Any] = [p for p in order if p.param_type_name == "option"]
         for option in options:
             if options.count(option) > 1 and not (option.multiple or option.is_flag):
-                ctx.fail(f"{option.opts[0]} is given twice; it takes one value")
+                ctx.fail(f"{option.opts[0]} is given twice, but takes one value")
         return super().parse_args(ctx, args)
 
 
@@ -334,7 +348,7 @@ class ClusterSource:
         typer.Option(
             _CREDENTIALS,
             metavar="FILE",
-            help="With accessKey and secretKey, where brokers ask for them; else "
+            help="File with accessKey and secretKey, if brokers require them. The default is "
             "$ROCKETMQ_ACCESS_KEY and $ROCKETMQ_SECRET_KEY.",
         ),
     ] = None
@@ -345,24 +359,26 @@ class ClusterSource:
         Raises
         ------
         WrongUseError
-            Both are given, or neither, or a flag that is only for the other.
+            Both are given, or neither is, or a flag applies only to the other one.
         """
         if self.namesrv is None:
             if not paths:
                 raise WrongUseError(
-                    f"give either PATH, the files of a store, or {NAMESRV} HOST:PORT, the name "
-                    "servers of a running cluster"
+                    f"give either PATH (the files of a store) or {NAMESRV} HOST:PORT (the "
+                    "name servers of a running cluster)"
                 )
             if self.credentials is not None:
-                raise WrongUseError(f"{_CREDENTIALS}: is for {NAMESRV}; files need none")
+                raise WrongUseError(
+                    f"{_CREDENTIALS}: applies only to {NAMESRV}; reading files needs no credentials"
+                )
             return False
         if paths:
             raise WrongUseError(
-                f"{NAMESRV}: cannot be given together with PATH {paths[0]!r}: either files are "
-                "read, or a cluster is asked"
+                f"{NAMESRV}: cannot be given together with PATH {paths[0]!r}: read either "
+                "files or a cluster"
             )
         if config is not None:
-            raise WrongUseError(f"--config: is for files; drop it with {NAMESRV}")
+            raise WrongUseError(f"--config: applies only to files; drop it, or drop {NAMESRV}")
         return True
 
     def rows(
@@ -385,7 +401,8 @@ class ClusterSource:
         Raises
         ------
         WrongUseError
-            Both are given, or neither, or an option is unknown, malformed or contradicts another.
+            Both are given, or neither is; or an option is unknown, malformed or contradicts another
+            one.
         """
         if self.is_meant(paths, source.config):
             from rmqsource.cli.rows.cluster_rows import ClusterRows  # noqa: PLC0415 (on demand)
@@ -422,7 +439,9 @@ class ClusterSource:
             shows no secret.
         """
         if self.namesrv is None:
-            raise WrongUseError(f"{NAMESRV}: is needed: HOST:PORT of the cluster's name servers")
+            raise WrongUseError(
+                f"{NAMESRV}: is required; give HOST:PORT of the cluster's name servers"
+            )
         _check_no_secret(extra)
         named: GivenFlags = {"namesrvAddr": (NAMESRV, self.namesrv), **flags}
         options = option_texts((), extra, named)
@@ -439,7 +458,7 @@ class ClusterSource:
             raise WrongUseError(f"{flag}: {err.reason}") from err
 
     def _secrets(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return credentials by option, and the name of each one's place for errors."""
+        """Return credentials by option, and where each comes from, for error texts."""
         found = secrets_of(self.credentials)
         if self.credentials is not None:
             return found, {name: f"{_CREDENTIALS} {self.credentials}: {name}" for name in found}
@@ -447,7 +466,7 @@ class ClusterSource:
 
 
 def secrets_of(credentials: Optional[str]) -> dict[str, str]:
-    """Return secrets by option: those of a file, or of the environment if there is no file."""
+    """Return secrets by option: from a file, or from the environment if no file is given."""
     if credentials is not None:
         return _read_credentials(credentials)
     return {option: os.environ[name] for option, name in _VARIABLES.items() if os.environ.get(name)}
@@ -460,8 +479,8 @@ def _check_no_secret(extra: Sequence[str]) -> None:
         option = by_lower_name.get(name.lower())
         if option is not None:
             raise WrongUseError(
-                f"--option {option}: others on this machine see the command line; set "
-                f"{_VARIABLES[option]}, or give a file with {_CREDENTIALS}"
+                f"--option {option}: other users of this machine can see the command line; "
+                f"set {_VARIABLES[option]}, or give a file with {_CREDENTIALS}"
             )
 
 
@@ -473,7 +492,7 @@ def _read_credentials(path: str) -> dict[str, str]:
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except UnicodeDecodeError as err:
-        raise WrongUseError(f"{_CREDENTIALS} {path}: is no text in UTF-8") from err
+        raise WrongUseError(f"{_CREDENTIALS} {path}: is not UTF-8 text") from err
     found: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, lines), 1):
         if not line or line.startswith(("#", "---")):
@@ -487,7 +506,7 @@ def _read_credentials(path: str) -> dict[str, str]:
             )
         found[parts[1]] = _unquoted(parts[2])
     if not found:
-        raise WrongUseError(f"{_CREDENTIALS} {path}: has no accessKey and no secretKey")
+        raise WrongUseError(f"{_CREDENTIALS} {path}: has neither accessKey nor secretKey")
     return found
 
 

@@ -47,7 +47,7 @@ def check_and_tell(snapshot: StoreSnapshot, display: Display, report: Report) ->
         report.end_with(FOUND)
     damage = {finding.kind for finding in found.with_severity(Severity.DAMAGE)}
     if damage:
-        text = f"rocketmq-store salvage {found.store} NEW makes a new store of all that can be read"
+        text = f"rocketmq-store salvage {found.store} NEW copies everything readable to a new store"
         if damage & HINDER_RECOVERY:
             text += "; rocketmq-store recover --cut cuts the log at the first damage"
         report.note(f"what to do: {text}")
@@ -159,7 +159,9 @@ def rebuild_queues(
     result = rebuilt.result
     _tell_gaps(result.gaps, report)
     for (topic, queue_id), rows in result.refused.items():
-        report.note(f"no directory can be made for queue {topic!r}/{queue_id}: {rows} records")
+        report.note(
+            f"no directory can be created for queue {topic!r}/{queue_id}, which has {rows} records"
+        )
     write_result({**queues_row(path, rebuilt), "done": accepted is not None}, display)
     _tell_units(rebuilt, report, done=accepted is not None)
 
@@ -168,20 +170,20 @@ def _tell_units(rebuilt: RebuiltQueues, report: Report, *, done: bool) -> None:
     """Report unexpected units, and messages that consumers lose."""
     result, losses = rebuilt.result, rebuilt.losses
     if result.moved:
-        report.note(f"{result.moved} units do not stand at the queue offset of their record")
+        report.note(f"{result.moved} units are not at the queue offset of their record")
     if result.unusable:
-        report.note(f"{result.unusable} records got no unit: none can be made of them")
+        report.note(f"{result.unusable} records have no unit, because none can be made for them")
     if result.contradicted:
         report.damage(
-            f"{result.contradicted} records have another queue offset than those before and after "
-            "them in the queue leave room for; they have their place in it"
+            f"{result.contradicted} records have a queue offset that does not fit between "
+            "those before and after them; they keep their place in the queue"
         )
     if losses:
-        report.damage(f"what consumers lose, by queue: {loss_text(losses)}")
+        report.damage(f"losses for consumers, by queue: {loss_text(losses)}")
     if not done and any(loss.lost or loss.earlier for loss in losses.values()):
-        report.note("it would be refused without --accept-lost")
+        report.note("the rebuild would be refused without --accept-lost")
     if not done and any(loss.moved for loss in losses.values()):
-        report.note("it would be refused without --accept-moved")
+        report.note("the rebuild would be refused without --accept-moved")
 
 
 def queues_row(path: str, rebuilt: RebuiltQueues) -> dict[str, Any]:
@@ -213,15 +215,16 @@ def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfi
     is_default = config.message_delay_level == MessageStoreConfig().message_delay_level
     if is_default and not options.config and delayed.is_dir():
         report.note(
-            "warning: the store has delayed messages, and queues made anew hold the times of their "
-            "delivery: those are RocketMQ's delay levels; if the broker has others "
-            "(messageDelayLevel), do it again with --config and the broker's configuration file"
+            "warning: the store has delayed messages. Rebuilt queues contain their delivery "
+            "times, which were computed from RocketMQ's default delay levels. If the broker "
+            "has other levels (messageDelayLevel), run the command again with --config and "
+            "the broker's configuration file"
         )
     return config
 
 
 def tell_lost_log(options: SourceOptions, report: Report) -> bool:
-    """Return whether a store has lost its log, and report that.
+    """Return whether a store has lost its log, and report it if so.
 
     Queues and index would be rebuilt from nothing, and be empty.
     """
@@ -235,7 +238,7 @@ def one_path(options: SourceOptions) -> str:
     """Return the one store that the options name; WrongUseError if there are several."""
     paths = expand_paths(options.paths)
     if len(paths) != 1:
-        raise WrongUseError(f"PATH: one store at a time; found {len(paths)}: {' '.join(paths)}")
+        raise WrongUseError(f"PATH: expected one store; found {len(paths)}: {' '.join(paths)}")
     return paths[0]
 
 
@@ -243,5 +246,5 @@ def _tell_gaps(gaps: tuple[Gap, ...], report: Report) -> None:
     for gap in gaps[:10]:
         report.damage(
             f"{gap.path} at byte {gap.position}: {gap.bytes_lost} bytes hold no record "
-            f"({gap.reason}); what was there is not in the result"
+            f"({gap.reason}); the result lacks what was there"
         )

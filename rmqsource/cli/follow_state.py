@@ -74,11 +74,13 @@ class _Notes:
     def tell(self, state: FollowState) -> None:
         if state.is_caught_up and state.reconnects != self._told_at:
             self._told_at = state.reconnects
-            self._said.note(f"has all that {self._master} has, up to offset {state.max_offset}")
+            self._said.note(
+                f"the copy has everything that {self._master} has, up to offset {state.max_offset}"
+            )
 
 
 class _Bar:
-    """A short bar, from the copy's end at the start to its master's end, and numbers."""
+    """A short bar from the copy's initial end to the master's end, with numbers."""
 
     def __init__(self, change: Callable[..., None]) -> None:
         self._change, self._rate = change, Rate()
@@ -113,9 +115,9 @@ class Rate:
 def lag_text(state: FollowState) -> str:
     """Return the lag of a copy as text."""
     if state.is_caught_up:
-        return "has all"
+        return "up to date"
     if state.lag_bytes is None:
-        return "how far behind is not known"
+        return "lag not known"
     seconds = "" if state.lag_ms is None else f", {state.lag_ms / _SECOND_MS:.1f} s"
     return f"{state.lag_bytes:,} bytes{seconds} behind"
 

@@ -227,7 +227,7 @@ def _checkpoint(snapshot: StoreSnapshot) -> Facts:
 
 
 def _time(milliseconds: int | None) -> datetime | None:
-    """Return an instant; None for 0 (never) and for times that no date can represent."""
+    """Return an instant; None for 0 (never) and for times outside the range of dates."""
     if not milliseconds:
         return None
     try:
@@ -252,8 +252,8 @@ def show_topics(options: SourceOptions, display: Display, limit: int, report: Re
     report.rows = len(rows)
     if rows and is_short:
         report.note(
-            f"these messages are of {duration_text(1000 * span)}: what that makes a day, and "
-            "growth, say nothing yet (--columns shows them)"
+            f"these messages cover only {duration_text(1000 * span)}: rates per day and "
+            "growth are not meaningful yet (--columns shows them)"
         )
 
 

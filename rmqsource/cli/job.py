@@ -155,7 +155,7 @@ def check_target(target: Path) -> None:
             raise WrongUseError(f"--output {target}: exists already; give a new directory")
         place = next(parent for parent in target.absolute().parents if parent.exists())
         if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-            raise WrongUseError(f"--output {target}: no directory can be made in {place}")
+            raise WrongUseError(f"--output {target}: no directory can be created in {place}")
     except OSError as err:
         raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
 
@@ -185,7 +185,7 @@ def export_messages(
         raise WrongUseError(f"--output {target}: {err.strerror or err}") from err
     report.rows = done.messages
     if done.gaps:
-        report.damage(f"{done.gaps:,} places cannot be read; what was there is not in the files")
+        report.damage(f"{done.gaps:,} places cannot be read; the files lack what was there")
     files = [path for path in target.rglob("part-*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
     report.note(f"{target}: {done.messages:,} messages in {len(files):,} files, {size:,} bytes")
@@ -197,7 +197,7 @@ def java_problem() -> str:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = "Install a JDK or JRE of version 17 or newer, or set JAVA_HOME to one."
     if java is None:
-        return f"Spark needs Java, and there is none on PATH. {advice}"
+        return f"Spark needs Java, but there is none on PATH. {advice}"
     try:
         subprocess.run([java, "-version"], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError) as err:

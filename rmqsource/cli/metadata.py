@@ -73,7 +73,7 @@ def show_rows(table: Table, shape: Shape, display: Display, limit: int, report: 
     writer.close()
     report.rows = table.num_rows
     if limit and table.num_rows > limit:
-        report.note(f"there is more than these {limit}: --limit 0 shows all")
+        report.note(f"only the first {limit} rows are shown: --limit 0 shows all")
 
 
 def tell_unknown(asked: Sequence[str], known: ChunkedArray, what: str, report: Report) -> None:

@@ -110,7 +110,7 @@ class Shape(NamedTuple):
             if name not in every:
                 hint = did_you_mean(name, every) or "."
                 raise WrongUseError(
-                    f"--columns: there is no column {name!r}{hint} There are {', '.join(every)}"
+                    f"--columns: there is no column {name!r}{hint} Columns are {', '.join(every)}"
                 )
         return tuple(dict.fromkeys(names))
 
@@ -194,8 +194,8 @@ class _TableWriter(RowWriter):
         super().close()
         if self._dropped:
             print(
-                f"no room for {', '.join(self._dropped)}: --columns NAMES chooses, --wide shows "
-                "all in longer lines",
+                f"hidden to fit the terminal: {', '.join(self._dropped)} (choose with "
+                "--columns NAMES, or use --wide for longer lines)",
                 file=sys.stderr,
             )
 

@@ -60,7 +60,7 @@ def _check_target(target: Path) -> None:
     if target.is_dir():
         raise WrongUseError(f"--output {target}: is a directory; give the name of a file")
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise WrongUseError(f"--output {target}: {target.parent} may not be written to")
+        raise WrongUseError(f"--output {target}: {target.parent} is not writable")
 
 
 def _content(
@@ -77,7 +77,8 @@ def _content(
     findings.told = tuple(dict.fromkeys(report.damages))
     if findings.counts.gaps:
         report.damage(
-            f"{findings.counts.gaps:,} places, {findings.counts.gap_bytes:,} bytes; they are listed"
+            f"{findings.counts.gaps:,} damaged places of {findings.counts.gap_bytes:,} bytes; "
+            "the report lists them"
         )
     now = time.time_ns() // 1_000_000
     with no_library_warnings():

@@ -63,7 +63,7 @@ def check_for_spark(what: str, path: str | Path) -> None:
         os.fspath(path).encode()
     except UnicodeEncodeError as err:
         raise WrongUseError(
-            f"{what} {path}: the name is no UTF-8, which Spark needs; name another directory"
+            f"{what} {path}: the name is not UTF-8, which Spark requires; use another directory"
         ) from err
 
 
@@ -136,7 +136,7 @@ def option_texts(paths: Sequence[str], extra: Sequence[str], flags: Flags) -> di
             options.update({name: json.dumps(listed(flag, value))} if value else {})
         elif value is not None:
             if not value.strip():
-                raise WrongUseError(f"{flag}: is empty; give a value or leave it away")
+                raise WrongUseError(f"{flag}: is empty; give a value or omit it")
             options[name] = value
     for text in extra:
         name, equals, value = text.partition("=")
@@ -169,13 +169,13 @@ def tag_expression(texts: Sequence[str]) -> str | None:
     tags: list[str] = []
     for text in texts:
         if not text.strip():
-            raise WrongUseError("--tag: is empty; give a value or leave it away")
+            raise WrongUseError("--tag: is empty; give a value or omit it")
         parts = [text] if text.lstrip().startswith("[") else text.split("||")
         tags += [tag for part in parts if part.strip() for tag in listed("--tag", [part])]
         if any("&&" in part for part in parts):
             raise WrongUseError(
-                f"--tag: a message has one tag, so that no && can hold; found {text!r}. Any of "
-                "several is TagA || TagB, or TagA,TagB"
+                f"--tag: a message has only one tag, so && never matches; found {text!r}. For "
+                "any of several tags, write TagA || TagB or TagA,TagB"
             )
     if texts and not tags:
         raise WrongUseError(f"--tag: names no tag; found {texts[0]!r}")
@@ -185,7 +185,7 @@ def tag_expression(texts: Sequence[str]) -> str | None:
 def _check_free(name: str, options: Mapping[str, str], flags: Flags) -> None:
     if name.lower() in _RESERVED:
         more = _OTHER_TABLES if name.lower() == "table" else ""
-        raise WrongUseError(f"--option {name}: is given by {_RESERVED[name.lower()]}{more}")
+        raise WrongUseError(f"--option {name}: is set by {_RESERVED[name.lower()]}{more}")
     if name.lower() in {given.lower() for given in options}:
         spelling = next(given for given in options if given.lower() == name.lower())
         first = flags[spelling][0] if spelling in flags else "--option"
@@ -281,14 +281,14 @@ class Grep:
 
     def __init__(self, pattern: str) -> None:
         if not pattern:
-            raise WrongUseError("--grep: is empty; give a value or leave it away")
+            raise WrongUseError("--grep: is empty; give a value or omit it")
         self._pattern = pattern
         try:
             self._found(pa.array([b""], pa.binary()))
             self._found(pa.array([""], pa.string()))
         except pa.ArrowInvalid as err:
             raise WrongUseError(
-                f"--grep: {pattern!r} is no regular expression of RE2's: {err}"
+                f"--grep: {pattern!r} is not a valid RE2 regular expression: {err}"
             ) from err
 
     def mask(self, batch: Columns) -> Array:

@@ -47,7 +47,9 @@ def recover(
                 )
         except LogDamageError as err:
             report.damage(str(err))
-            report.note("nothing was cut; --cut cuts there, and keeps a copy below _cut")
+            report.note(
+                "nothing was cut; --cut cuts the log there and keeps a copy in the directory _cut"
+            )
             return
     row = recovery_row(path, found, dry_run=dry_run)
     for name in ("queues_cut", "queues_not_mended", "files_not_mended"):
@@ -57,8 +59,9 @@ def recover(
     _tell_cut(found.log, report, dry_run=dry_run)
     if queue_file_sizes(StoreDirectory(path), config) != sizes:
         report.note(
-            "no queue file is left that tells their sizes: give the broker's configuration to what "
-            f"opens this store next (mappedFileSizeConsumeQueue={sizes.simple}, "
+            "no queue file is left that shows the size of queue files: give the broker's "
+            "configuration to the program that opens this store next "
+            f"(mappedFileSizeConsumeQueue={sizes.simple}, "
             f"mapperFileSizeBatchConsumeQueue={sizes.batch})"
         )
     _tell_not_mended(found, report)
@@ -68,17 +71,18 @@ def _tell_not_mended(found: RecoveryResult, report: Report) -> None:
     """Report unrepaired queues and files, and the parts that were not checked."""
     if found.queues_not_mended:
         report.damage(
-            f"{len(found.queues_not_mended)} queues do not hold the records of the log, and were "
-            "not mended: `rocketmq-store check` looks at all of each, `rocketmq-store "
-            "rebuild-queues` makes them anew"
+            f"{len(found.queues_not_mended)} queues do not match the log and were not "
+            "repaired: `rocketmq-store check` checks them completely, `rocketmq-store "
+            "rebuild-queues` rebuilds them"
         )
     for file in found.files_not_mended[:_SHOWN]:
-        report.damage(f"{file.path}: not mended: {file.found}. What to do: {file.advice}")
+        report.damage(f"{file.path}: not repaired: {file.found}. What to do: {file.advice}")
     if len(found.files_not_mended) > _SHOWN:
-        report.damage(f"and {len(found.files_not_mended) - _SHOWN} more files were not mended")
+        report.damage(f"and {len(found.files_not_mended) - _SHOWN} more files were not repaired")
     report.note(
-        f"looked at were the log from offset {found.log.start_offset} on, and of queues, index and "
-        "files what a recovery needs; `rocketmq-store check` looks at everything"
+        f"checked were the log from offset {found.log.start_offset} on, and the parts of "
+        "queues, index and files that a recovery needs; `rocketmq-store check` checks "
+        "everything"
     )
 
 
@@ -86,7 +90,7 @@ def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
     """Report lost messages and readable records that were cut off; set the exit code."""
     if log.lost_end is not None:
         verb = "would be" if dry_run else "were"
-        flag = ", with --cut only" if dry_run else ""
+        flag = " (only with --cut)" if dry_run else ""
         report.damage(
             f"{log.lost_end.count_text} after offset {log.log_end} {verb} given up{flag}: "
             f"{'; '.join(log.lost_end.proofs)}"
@@ -96,12 +100,12 @@ def _tell_cut(log: LogRecovery, report: Report, *, dry_run: bool) -> None:
     verb = "would be" if dry_run else "were"
     text = f"{log.records_behind} readable records after offset {log.log_end} {verb} cut off"
     if log.loss is Loss.OLD_CUT:
-        report.note(f"{text}: an earlier cut had left them, they are no messages of this store")
+        report.note(f"{text}: an earlier cut left them; they are not messages of this store")
     elif log.loss is Loss.CRASH_TAIL:
         report.note(f"{text}: they were neither flushed nor dispatched before the crash")
         report.end_with(TAIL_CUT)
     else:
-        report.damage(f"{text}, with --cut only" if dry_run else text)
+        report.damage(f"{text} (only with --cut)" if dry_run else text)
 
 
 def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str, Any]:
@@ -134,9 +138,9 @@ def recovery_row(path: str, found: RecoveryResult, *, dry_run: bool) -> dict[str
 
 def _done(found: RecoveryResult) -> str:
     if found.queues_not_mended:
-        return "recovered, but some queues are not those of the log"
+        return "recovered, but some queues do not match the log"
     if found.files_not_mended:
-        return "recovered, but some files are not as they have to be"
+        return "recovered, but some files still need repair"
     if found.log.lost_end is not None:
         return "recovered, and lost messages were given up"
     if found.log.records_behind and found.log.loss is not Loss.OLD_CUT:
@@ -147,5 +151,5 @@ def _done(found: RecoveryResult) -> str:
         *(log.queues_cut, found.index_dropped),
     )
     if log.last_exit_ok and not any(changed):
-        return "nothing was to be mended"
+        return "nothing needed repair"
     return "recovered"

@@ -100,7 +100,7 @@ class Report:
 
     def nothing_in(self, target: Path) -> None:
         """If there are no rows, report that the target is complete but has no message."""
-        self.nothing(f"no message matches: {target} was written, and holds none")
+        self.nothing(f"no message matches: {target} was written without any")
 
     def error(self, err: Exception) -> None:
         """Report why the command failed, and which option may help."""

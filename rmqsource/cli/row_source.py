@@ -81,7 +81,7 @@ class MessageChoice(NamedTuple):
         """Raise `WrongUseError` for flags that contradict each other."""
         for name in ("unique_keys", "message_ids"):
             if self.ids and getattr(options, name):
-                raise WrongUseError("--id: is given by --option too; give one of them")
+                raise WrongUseError("--id: is also given by --option; give only one of them")
         for flag, other, is_both in (
             ("--last", "--id", self.last is not None and self.ids),
             ("--follow", "--id", self.follow and self.ids),
@@ -188,7 +188,7 @@ class MessageWriter:
         """Write pending rows, and report if there are more, or none at all."""
         self.rows.close()
         if self._has_more:
-            self._report.note(f"there is more than these {self._limit}: --limit 0 shows all")
+            self._report.note(f"only the first {self._limit} rows are shown: --limit 0 shows all")
         self._report.nothing("no message matches")
 
 

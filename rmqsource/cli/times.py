@@ -29,17 +29,21 @@ _MOST_MINUTES = 18 * 60
 _FLAG = "--fail-above"
 FailAbove = Annotated[
     Optional[str],
-    typer.Option(_FLAG, metavar="N", help="Exit code 1 if there are more."),
+    typer.Option(_FLAG, metavar="N", help="Exit with code 1 if there are more than N."),
 ]
 CountOrSpan = Annotated[
     Optional[str],
     typer.Option(
-        _FLAG, metavar="N|TIME", help="Exit code 1 if more messages, or older ones (5m), wait."
+        _FLAG,
+        metavar="N|TIME",
+        help="Exit with code 1 above this many messages, or above this time (5m).",
     ),
 ]
 FailAboveBytes = Annotated[
     Optional[str],
-    typer.Option(_FLAG, metavar="BYTES", help="Exit code 1 if the files have more: 500g."),
+    typer.Option(
+        _FLAG, metavar="BYTES", help="Exit with code 1 if the files are larger in total (500g)."
+    ),
 ]
 
 
@@ -75,9 +79,9 @@ class Clock(NamedTuple):
         try:
             return parse_time_ms(flag, text, self.zone)
         except SourceOptionError as err:
-            hint = "a span before now as 1h, 30m or 2d"
+            hint = "a time before now such as 1h, 30m or 2d"
             if "no offset" in err.reason:
-                hint = "say with --tz in which zone it is"
+                hint = "give its zone with --tz"
             raise WrongUseError(f"{flag}: {err.reason}; or {hint}") from err
 
     def window(self, since: str | None, until: str | None) -> tuple[str | None, str | None]:
@@ -95,15 +99,15 @@ class Clock(NamedTuple):
         begin, end = ends
         if begin is not None and end is not None and begin > end:
             raise WrongUseError(
-                f"--since {since} is {(begin - end) / 1000:,g} s after --until {until}, which is "
-                "exclusive; is one the other?"
+                f"--since {since} is {(begin - end) / 1000:,g} s after --until {until}, which "
+                "is exclusive; are the two swapped?"
             )
         return _text(begin), _text(end)
 
 
 def _given(flag: str, text: str) -> str:
     if not text.strip():
-        raise WrongUseError(f"{flag}: is empty; give a value or leave it away")
+        raise WrongUseError(f"{flag}: is empty; give a value or omit it")
     return text
 
 
@@ -147,7 +151,8 @@ def _zone(name: str) -> tzinfo:
         except (OSError, ValueError, LookupError):  # LookupError: not found, or no tzdata at all
             pass
     raise WrongUseError(
-        f"--tz: expected a zone as Asia/Shanghai, an offset as +08:00, local or UTC; found {name!r}"
+        "--tz: expected a zone such as Asia/Shanghai, an offset such as +08:00, local or "
+        f"UTC; found {name!r}"
     )
 
 
@@ -196,7 +201,9 @@ def count_or_span(text: str | None) -> Threshold | None:
     """Return a limit for a number of messages, or for a time."""
     span = None if text is None else span_ms(text)
     if text is None or span is None:
-        return _parsed(text, "count", lambda given: parse_int(_FLAG, given), " or a time as 5m")
+        return _parsed(
+            text, "count", lambda given: parse_int(_FLAG, given), " or a time such as 5m"
+        )
     return Threshold(text, "ms", span)
 
 

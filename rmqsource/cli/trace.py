@@ -119,6 +119,6 @@ def show_differences(found: Difference, display: Display, limit: int, report: Re
             counts[row["difference"]] += 1
         report.note(", ".join(f"{count:,} {kind}" for kind, count in counts.items()))
         if limit and len(found.rows) > limit:
-            report.note(f"there is more than these {limit}: --limit 0 shows all")
+            report.note(f"only the first {limit} rows are shown: --limit 0 shows all")
         report.end_with(FOUND)
     report.nothing("no message matches: nothing was compared")

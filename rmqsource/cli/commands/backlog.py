@@ -97,7 +97,9 @@ _TRANSACTIONS = Shape(
     columns_of("transactions"),
     drop=("store", "end_timestamp", "checks", "producer_group", "topic"),
 )
-Everything = Annotated[bool, typer.Option("--all", help="Those that are over, too.")]
+Everything = Annotated[
+    bool, typer.Option("--all", help="Include those that are no longer waiting.")
+]
 
 
 def add_group_commands(app: typer.Typer) -> None:
@@ -129,11 +131,12 @@ def lag(
     source: Source,
     view: View,
 ) -> None:
-    """Show how far consumer groups are behind.
+    """Show how far behind consumer groups are.
 
-    A row per queue, the furthest behind first. lag_time is how much older the first message not
-    consumed is than the newest of the queue. --fail-above looks at each group and topic: messages
-    over all queues, or the longest time; and an offset outside of its queue is always an alert.
+    There is one row per queue, the furthest behind first. lag_time is the store time of the queue's
+    newest message minus that of the first message not consumed. --fail-above applies to each group
+    and topic: to the messages over all its queues, or to its longest lag time. With it, an offset
+    outside its queue is always an alert.
     """
     with reporting() as said:
         most, limited = count_or_span(fail_above), view.limit(limit)
@@ -146,7 +149,7 @@ def lag(
 
 
 class _Shown(NamedTuple):
-    """The part of the lag to show, and the limit for alerts (None if none)."""
+    """The part of the lag to show, and the limit for alerts (optional)."""
 
     display: Display
     limit: int
@@ -172,7 +175,7 @@ def tell_outside(rows: "Table", said: Report, *, is_alert: bool = False) -> None
     for text in found[:_SHOWN_OUTSIDE]:
         said.note(f"alert: {text}" if is_alert else text)
     if len(found) > _SHOWN_OUTSIDE:
-        said.note(f"and {len(found) - _SHOWN_OUTSIDE:,} more offsets outside of their queues")
+        said.note(f"and {len(found) - _SHOWN_OUTSIDE:,} more offsets outside their queues")
     if found and is_alert:
         said.end_with(FOUND)
 
@@ -201,9 +204,9 @@ def groups(
     source: Source,
     view: View,
 ) -> None:
-    """Show how each consumer group stands: lag, retries, dead.
+    """Show each consumer group: lag, retries, dead letters.
 
-    A group is one that has committed an offset, or that the broker has settings for.
+    Consumer groups are those that have committed an offset and those the broker has settings for.
     """
     with reporting() as said:
         display, wanted = view.display(), listed("--group", group)
@@ -214,7 +217,7 @@ def groups(
         show_rows(rows, for_stores(_GROUPS, options), display, limit, said)
         tell_outside(only(whole_table("consumer_offsets", options), "group", wanted), said)
         if not rows.num_rows:
-            said.note("the store knows no consumer group")
+            said.note("the store has no consumer group")
         said.tell_missing(options)
 
 
@@ -229,10 +232,11 @@ def dlq(
     source: Source,
     view: View,
 ) -> None:
-    """Show the dead letters, and why they are.
+    """Show dead letters and why they ended up there.
 
-    What was consumed in vain, newest first, how often, and why it ended. topic is where the message
-    was first sent. What failed is in the consumer's own log.
+    Dead letters are messages that could not be consumed. They are shown newest first, with the
+    number of tries and the reason why no more followed. topic is the topic to which the message was
+    first sent. The consumer's own log says why consuming failed.
     """
     with reporting() as said:
         most, display = count(fail_above), view.display()
@@ -262,7 +266,7 @@ def _show_dead(
     writer.close()
     if limit and found.total > limit:
         said.note(f"there is more than these {limit}: --limit 0 shows all")
-    said.note(f"{found.total:,} dead letters" if found.total else "no dead letter")
+    said.note(f"{found.total:,} dead letters" if found.total else "no dead letters")
     if most is not None:
         most.judge(found.total, f"{found.total:,} dead letters", said)
 
@@ -287,7 +291,9 @@ def add_waiting_commands(app: typer.Typer) -> None:
 
 At = Annotated[
     Optional[str],
-    typer.Option("--at", metavar="TIME", show_default="now", help="When overdue is judged."),
+    typer.Option(
+        "--at", metavar="TIME", show_default="now", help="Time at which messages count as overdue."
+    ),
 ]
 
 
@@ -301,11 +307,12 @@ def delayed(
     source: Source,
     view: View,
 ) -> None:
-    """Show the messages that wait for their time.
+    """Show delayed messages that wait for their delivery time.
 
-    Those in a delay level, the next one due first. Overdue is what should have been delivered by
-    now: of a broker that runs, almost nothing. --fail-above looks at those: how many, or for how
-    long (1m). Command timers shows those of the timer wheel.
+    These are the messages in delay levels, the next one due first. A message is overdue if it
+    should have been delivered by now; a running broker has almost none. --fail-above applies to
+    overdue messages: to their number, or to the longest time (1m). The command timers shows
+    messages in the timer wheel.
     """
     options = _Waiting("delayed", _DELAYED, everything, at, fail_above, limit)
     _show_waiting(options, path, source, view)
@@ -321,11 +328,12 @@ def timers(
     source: Source,
     view: View,
 ) -> None:
-    """Show the messages that wait in the timer wheel.
+    """Show messages that wait in the timer wheel.
 
-    That of a 5.x broker, the next one due first; with --all also those that were delivered or
-    cancelled. Overdue is what should have been delivered by now: of a broker that runs, almost
-    nothing. --fail-above looks at those: how many, or for how long (1m).
+    These are the timer messages of a 5.x broker, the next one due first. --all includes delivered
+    and cancelled ones. A message is overdue if it should have been delivered by now; a running
+    broker has almost none. --fail-above applies to overdue messages: to their number, or to the
+    longest time (1m).
     """
     options = _Waiting("timers", _TIMERS, everything, at, fail_above, limit)
     _show_waiting(options, path, source, view)
@@ -354,7 +362,7 @@ def _show_waiting(asked: _Waiting, path: StorePaths, source: Source, view: View)
         show_rows(rows, for_stores(asked.shape, options), display, view.limit(asked.limit), said)
         waiting = only(table, "state", [_PENDING]).num_rows
         late = rows["overdue_ms"].drop_null() if rows.num_rows else pa.nulls(0)
-        said.note(f"{waiting:,} messages wait, {len(late):,} of them are overdue")
+        said.note(f"{waiting:,} messages are waiting, {len(late):,} of them overdue")
         if most is not None:
             _judge_overdue(late, most, said)
         said.tell_missing(options)
@@ -372,7 +380,7 @@ def _with_overdue(table: "Table", now: int) -> "Table":
 def _judge_overdue(late: "Array", most: Threshold, said: Report) -> None:
     longest = (pc.max(late).as_py() or 0) if len(late) else 0
     if most.unit == "ms":
-        most.judge(longest, f"a message is overdue for {in_time('').text(longest)}", said)
+        most.judge(longest, f"a message is overdue by {in_time('').text(longest)}", said)
     else:
         most.judge(len(late), f"{len(late):,} messages are overdue", said)
 
@@ -386,11 +394,11 @@ def transactions(
     source: Source,
     view: View,
 ) -> None:
-    """Show the transactions that are open or given up.
+    """Show transactions that are open or were given up.
 
-    Newest first. pending: the broker still asks the producer. check_exceeded: it gave up, nobody
-    gets the message. unknown: how it ended can no longer be seen. --fail-above counts the first
-    two.
+    They are shown newest first. pending: the broker still asks the producer. check_exceeded: the
+    broker gave up, and no consumer gets the message. unknown: the log no longer shows how it ended.
+    --fail-above counts pending and check_exceeded.
     """
     with reporting() as said:
         most, display = count(fail_above), view.display()
@@ -403,7 +411,7 @@ def transactions(
         counts = {
             row["values"]: row["counts"] for row in pc.value_counts(table["state"]).to_pylist()
         }
-        said.note(", ".join(f"{counts[s]:,} {s}" for s in sorted(counts)) or "no transaction")
+        said.note(", ".join(f"{counts[s]:,} {s}" for s in sorted(counts)) or "no transactions")
         if most is not None:
             bad = counts.get(_PENDING, 0) + counts.get(_GIVEN_UP, 0)
             most.judge(bad, f"{bad:,} transactions are open or given up", said)

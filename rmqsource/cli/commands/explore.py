@@ -98,9 +98,10 @@ def trace(
 ) -> None:
     """Show the life of a message as a timeline.
 
-    Over one or many stores: sent, stored, half, checked, committed or rolled back, delayed,
-    delivered, retried, dead-lettered, with the waits between; and which consumer groups have passed
-    it. --topic is where it was sent. With --key and --id it has to have one of each.
+    The timeline covers one or more stores: sent, stored, half, checked, committed or rolled back,
+    delayed, delivered, retried, dead-lettered, with the time between the steps. It also shows which
+    consumer groups have passed the message. --topic is the topic to which it was sent. With both
+    --key and --id, a message must have one of the keys and one of the ids.
     """
     with reporting() as said:
         if not key and not message_id:
@@ -127,16 +128,16 @@ def report(
     since: Since = None,
     until: Until = None,
     output: Annotated[
-        ReportFormat, typer.Option("--format", help="A page, or its data.")
+        ReportFormat, typer.Option("--format", help="An HTML page, or its data as JSON.")
     ] = ReportFormat.html,
     tz: Zone = None,
     *,
     source: Source,
 ) -> None:
-    """Write a page about a store: traffic, disk, lag and more.
+    """Write a report about a store: traffic, disk, lag and more.
 
-    One file that needs no network. Damage is told in it; the exit code then is 1. Bodies are
-    checked against their CRCs, unless --option checkCRC=false.
+    The report is a single file that needs no network. It also lists damage; the exit code is then
+    1. Message bodies are checked against their CRCs unless --option checkCRC=false is given.
     """
     with reporting() as said, progress_bars() as progress:
         chosen = SelectionFlags(topic, since=since, until=until)
@@ -150,15 +151,17 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", parser=file_path, metavar="DIR", help="A directory, new or empty."
+            "--output", "-o", parser=file_path, metavar="DIR", help="A new or empty directory."
         ),
     ],
     output: Annotated[
-        ExportFormat, typer.Option("--format", help="What kind of files.")
+        ExportFormat, typer.Option("--format", help="File format.")
     ] = ExportFormat.parquet,
     partition_by: Annotated[
         list[str],
-        typer.Option(metavar="topic,day", help="Directories by topic, by UTC day, or both."),
+        typer.Option(
+            metavar="topic,day", help="One directory per topic, per UTC day, or per both."
+        ),
     ] = [],  # noqa: B006 (typer copies it)
     *,
     selection: SelectionFlags,
@@ -167,8 +170,8 @@ def export(
 ) -> None:
     """Write messages as Parquet, JSON or CSV files, with Spark.
 
-    All columns of table messages. The directory appears when all is written, not before. Bodies are
-    checked against their CRCs, unless --option checkCRC=false.
+    The files have all columns of the table messages. The directory does not appear until it is
+    complete. Message bodies are checked against their CRCs unless --option checkCRC=false is given.
     """
     with reporting() as said:
         flags = selection.flags(source.config, clock_of(tz))
@@ -184,10 +187,13 @@ def export(
 
 
 def diff(  # noqa: PLR0913 (one parameter a flag)
-    a: Annotated[str, typer.Argument(metavar="A", help="A store root.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The first store root.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The other store root.")],
     by: Annotated[
-        Way, typer.Option(help="key: the same messages anywhere; position: at the same places.")
+        Way,
+        typer.Option(
+            help="key: match messages wherever they are; position: match them by queue and offset."
+        ),
     ] = Way.key,
     topic: Topic = [],  # noqa: B006 (typer copies it)
     tag: Tag = [],  # noqa: B006 (typer copies it)
@@ -200,10 +206,10 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     source: Source,
     view: View,
 ) -> None:
-    """Show which messages two stores do not share. Exit code 0: none, 1: some.
+    """Show how the messages of two stores differ. Exit code 0: they do not, 1: they do.
 
-    Compared are topic, unique key, KEYS, tags, flag, born time and the body's CRC, which is
-    checked against the body unless --option checkCRC=false.
+    Topic, unique key, KEYS, tags, flag, born time and the CRC of the body are compared. Bodies are
+    checked against their CRCs unless --option checkCRC=false is given.
     """
     with reporting() as said, progress_bars() as progress:
         chosen = SelectionFlags(

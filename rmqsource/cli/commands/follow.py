@@ -34,8 +34,8 @@ FirstOffset = Union[int, Literal["earliest"], None]
 _EARLIEST: Literal["earliest"] = "earliest"
 _LOOK_SECONDS = 0.2
 _NOT_REPLICATED = (
-    "topics, consumer offsets, delay offsets and consumer groups do not come this way: where they "
-    "are needed, copy config/ of the master (topics.json first if a topic has batch queues)"
+    "topics, consumer offsets, delay offsets and consumer groups are not replicated: if you "
+    "need them, copy config/ from the master (topics.json first if a topic has batch queues)"
 )
 
 
@@ -55,13 +55,14 @@ class FollowFormat(str, Enum):
 
 
 _ACK_MEANS = {
-    Ack.flushed: "acknowledged is what is on the disk here. A master with inSyncReplicas above 1 "
-    "counts this copy as a replica: it answers its producers when the message is here",
-    Ack.appended: "acknowledged is what is in the log here, on the disk or not yet. A master with "
-    "inSyncReplicas above 1 counts this copy as a replica: it answers its producers when the "
-    "message is here",
-    Ack.never: "nothing that comes is acknowledged: a master with inSyncReplicas above 1 does not "
-    "take this copy for a replica of it",
+    Ack.flushed: "this copy acknowledges what it has flushed to disk. A master with inSyncReplicas "
+    "above 1 counts it as a replica and answers producers once their messages are "
+    "acknowledged",
+    Ack.appended: "this copy acknowledges what is in its log, flushed to disk or not. A master "
+    "with inSyncReplicas above 1 counts it as a replica and answers producers once their messages "
+    "are acknowledged",
+    Ack.never: "this copy acknowledges nothing: a master with inSyncReplicas above 1 does not "
+    "count it as a replica",
 }
 
 
@@ -91,43 +92,53 @@ def follow(
     master: Annotated[
         str,
         typer.Argument(
-            metavar="HOST:PORT", help="The master's haListenPort: of a broker listenPort + 1."
+            metavar="HOST:PORT",
+            help="The master's address for replication (haListenPort, by default listenPort + 1).",
         ),
     ],
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="The store root of the copy; made if missing.")
+        str, typer.Argument(metavar="PATH", help="The store root of the copy; created if missing.")
     ],
     until: Annotated[
         Optional[int],
-        typer.Option(min=1, metavar="OFFSET", help="End when the log is dispatched to this byte."),
+        typer.Option(
+            min=1,
+            metavar="OFFSET",
+            help="Stop when the copy's log is dispatched up to this offset.",
+        ),
     ] = None,
     ack: Annotated[
-        Ack, typer.Option(help="What the master is told that this copy has.")
+        Ack, typer.Option(help="The end of the log that this copy acknowledges to the master.")
     ] = Ack.flushed,
     from_offset: Annotated[
         Optional[str],
         typer.Option(
             metavar="N|earliest",
             show_default="the master's last segment",
-            help="Where a new copy begins: a segment's first byte, or the master's first.",
+            help="Where a new copy begins: the first byte of a segment, or the master's "
+            "oldest message.",
         ),
     ] = None,
     cut: Annotated[
         bool,
-        typer.Option("--cut", help="Cut off what the master does not have; keep a copy of it."),
+        typer.Option(
+            "--cut",
+            help="Cut off the part of the log that the master does not have; keep a copy of it.",
+        ),
     ] = False,
     output: Annotated[
-        FollowFormat, typer.Option("--format", help="json: a line a second.")
+        FollowFormat, typer.Option("--format", help="json: one line per second.")
     ] = FollowFormat.text,
     *,
     source: Source,
 ) -> None:
     """Keep a copy of a running master's messages.
 
-    As a slave of it: the log comes byte for byte over the master's replication port, queues and
-    index are made here. Meanwhile the copy can be read as the store of a broker that runs, by Spark
-    too. Ends with code 0 on Ctrl-C or SIGTERM, and where --until says; called again it goes on
-    where it was. A lost connection is made again. Code 1: the copy is not one of this master.
+    The copy is a slave of the master: it receives the log byte for byte over the replication port
+    and builds queues and index itself. It can be read meanwhile, like the store of a running
+    broker, also with Spark. Ctrl-C, SIGTERM and --until end the command with code 0; when started
+    again, it continues where it stopped. It reconnects when the connection is lost. Code 1 means
+    that the copy does not belong to this master.
     """
     with reporting() as said:
         wanted = FollowTarget(master, path, until, ack, _first_offset(from_offset), cut)
@@ -153,8 +164,8 @@ def slave_config(options: "SourceOptions") -> MessageStoreConfig:
     outside = log_outside(config)
     if outside and options.config:
         raise WrongUseError(
-            f"--config {options.config}: its log lies in {outside}, outside of its store: that "
-            "is the master's own. Give a copy of the file without storePathCommitLog"
+            f"--config {options.config}: its log is in {outside}, outside the store: that is "
+            "the master's own log. Give a copy of the file without storePathCommitLog"
         )
     return replace(config, store_path_root_dir=path, broker_role=SLAVE, duplication_enable=False)
 
@@ -231,17 +242,17 @@ def _tell_start(wanted: FollowTarget, store: MessageStore, said: Report) -> None
     end = store.max_phy_offset
     if end:
         if wanted.first_offset is not None:
-            said.note(f"--from-offset does not count: {wanted.path} has a log already")
+            said.note(f"--from-offset has no effect: {wanted.path} already has a log")
         said.note(f"{wanted.path} follows {wanted.master} from offset {end} on")
     elif wanted.first_offset is None:
         said.note(
-            f"{wanted.path} is new, and begins at the first byte of the master's last segment; "
-            "--from-offset earliest begins with the oldest message that the master has"
+            f"{wanted.path} is new and begins at the first byte of the master's last segment; "
+            "with --from-offset earliest it begins with the master's oldest message"
         )
     elif wanted.first_offset == _EARLIEST:
-        said.note(f"{wanted.path} is new, and begins with the oldest message that the master has")
+        said.note(f"{wanted.path} is new and begins with the master's oldest message")
     else:
-        said.note(f"{wanted.path} is new, and begins at offset {wanted.first_offset}")
+        said.note(f"{wanted.path} is new and begins at offset {wanted.first_offset}")
     said.note(_ACK_MEANS[wanted.ack], _NOT_REPLICATED)
 
 

@@ -79,9 +79,9 @@ def queues(
     source: Source,
     view: View,
 ) -> None:
-    """Show which messages each queue holds.
+    """Show the first and last message of each queue.
 
-    Offsets, places in the log, and store times of the first and the last.
+    The columns have their queue offsets, their offsets in the log, and their store times.
     """
     with reporting() as said:
         display = view.display()
@@ -95,7 +95,7 @@ def queues(
 def segments(
     path: StorePaths,
     kind: Annotated[
-        list[str], typer.Option(help="Kinds of files, separated by commas, or repeated.")
+        list[str], typer.Option(help="Kinds of files, comma-separated or repeated.")
     ] = [],  # noqa: B006 (typer copies it)
     fail_above: FailAboveBytes = None,
     limit: All = 0,
@@ -103,9 +103,9 @@ def segments(
     source: Source,
     view: View,
 ) -> None:
-    """Show which files there are, how full, and of when.
+    """List the files of a store: size, used bytes, first and last time.
 
-    --fail-above looks at the lengths of all files shown together.
+    --fail-above applies to the total length of all files shown.
     """
     with reporting() as said:
         most, display, kinds = size(fail_above), view.display(), listed("--kind", kind)
@@ -124,9 +124,10 @@ def segments(
 
 
 def plan(path: StorePaths, selection: SelectionFlags, *, source: Source, view: View) -> None:
-    """Show which way `messages` would take, and why.
+    """Show how `messages` would read a store, and why.
 
-    With the same options; what it would read of the log, and what it would pass over.
+    Give it the same options as messages. It shows how much of the log would be read and how much
+    skipped.
     """
     with reporting() as said:
         display = view.display()

@@ -67,13 +67,17 @@ def add_send_command(app: typer.Typer) -> None:
 
 
 def send(  # noqa: PLR0913 (one parameter a flag)
-    topic: Annotated[str, typer.Option(help="Where to; brokers must have it.")],
-    body: Annotated[Optional[str], typer.Option(metavar="TEXT", help="The body, UTF-8.")] = None,
+    topic: Annotated[str, typer.Option(help="The topic; brokers must have it.")],
+    body: Annotated[
+        Optional[str], typer.Option(metavar="TEXT", help="The body, as UTF-8 text.")
+    ] = None,
     body_file: Annotated[
-        Optional[Path], typer.Option(metavar="FILE", help="A file that is the body.")
+        Optional[Path], typer.Option(metavar="FILE", help="A file with the body.")
     ] = None,
     *,
-    key: Annotated[list[str], typer.Option(help="Words of KEYS; may be repeated.")] = [],  # noqa: B006
+    key: Annotated[
+        list[str], typer.Option(help="Keys (words of KEYS), comma-separated or repeated.")
+    ] = [],  # noqa: B006
     tag: Annotated[Optional[str], typer.Option(help="The tag.")] = None,
     properties: Annotated[
         list[str],
@@ -81,22 +85,24 @@ def send(  # noqa: PLR0913 (one parameter a flag)
     ] = [],  # noqa: B006 (typer copies it)
     queue: Annotated[
         Optional[str],
-        typer.Option(metavar="ID|BROKER:ID", help="To this queue; else to all, by turns."),
+        typer.Option(
+            metavar="ID|BROKER:ID", help="Send to this queue; otherwise to all queues in turn."
+        ),
     ] = None,
     delay_level: Annotated[
         Optional[int],
-        typer.Option(min=1, metavar="N", help="Deliver later: the broker's Nth delay."),
+        typer.Option(min=1, metavar="N", help="Deliver after the delay of the broker's Nth level."),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Send each body so many times.")] = 1,
+    count: Annotated[int, typer.Option(min=1, help="Send each body this many times.")] = 1,
     option: OptionFlags = [],  # noqa: B006 (typer copies it)
     cluster: ClusterSource,
     view: View,
 ) -> None:
     """Send messages to a running cluster.
 
-    The body is --body or --body-file; else each line of the input is a message, but for empty
-    ones. A row for each says where it is stored. They are sent one after the other, and tried
-    again on another broker where one fails.
+    The body is given by --body or --body-file; otherwise each non-empty line of standard input is a
+    message. A row for each message shows where it is stored. Messages are sent one after the other.
+    If sending fails, it is tried again on another broker.
     """
     with reporting() as said:
         pairs = tuple(_pair(text) for text in properties)
@@ -112,7 +118,7 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise WrongUseError(f"--property: expected NAME=VALUE; found {text!r}")
     if name in _RESERVED:
-        raise WrongUseError(f"--property {name}: is given by {_RESERVED[name]}")
+        raise WrongUseError(f"--property {name}: is set by {_RESERVED[name]}")
     return name, value
 
 
@@ -130,7 +136,7 @@ def _bodies(body: Optional[str], file: Optional[Path], said: Report) -> Iterator
 
 def _given(body: bytes, flag: str) -> bytes:
     if not body:
-        raise WrongUseError(f"{flag}: is empty; RocketMQ wants a body of one byte at least")
+        raise WrongUseError(f"{flag}: is empty; RocketMQ requires a body of at least one byte")
     return body
 
 
@@ -143,7 +149,7 @@ def _lines(said: Report) -> Iterator[bytes]:
         else:
             empty += 1
     if empty:
-        said.note(f"{empty:,} empty lines were left out")
+        said.note(f"{empty:,} empty lines were skipped")
 
 
 def _send_all(
@@ -162,7 +168,9 @@ def _send_all(
         known = client.call(client.name_server.topics())
         if content.topic not in known:
             tell_unknown_topics([content.topic], known, connection.namesrv_addr, said)
-            said.note("a topic is made with mqadmin updateTopic, or Admin.create_topic of rmqnet")
+            said.note(
+                "create topics with mqadmin updateTopic, or with Admin.create_topic of rmqnet"
+            )
             return
         with Producer(_GROUP, client) as producer:
             queue = _queue_of(producer.publish_queues(content.topic), content.queue)
@@ -171,7 +179,7 @@ def _send_all(
                 writer.flush()
                 said.rows += 1
     writer.close()
-    said.nothing("the input has no line with a body: nothing was sent")
+    said.nothing("the input has no non-empty line: nothing was sent")
 
 
 def _queue_of(queues: "Sequence[MessageQueue]", wanted: Optional[str]) -> "Optional[MessageQueue]":
@@ -188,9 +196,9 @@ def _queue_of(queues: "Sequence[MessageQueue]", wanted: Optional[str]) -> "Optio
         return found[0]
     if found:
         names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in found)
-        raise WrongUseError(f"--queue {wanted}: is of several brokers; give one of {names}")
+        raise WrongUseError(f"--queue {wanted}: exists on several brokers; give one of {names}")
     names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
-    raise WrongUseError(f"--queue {wanted}: there is no such queue to send to; there are {names}")
+    raise WrongUseError(f"--queue {wanted}: there is no such queue to send to; queues are {names}")
 
 
 @contextmanager
@@ -251,19 +259,23 @@ def tail(  # noqa: PLR0913 (one parameter a flag)
     since: Since = None,
     until: Annotated[
         Optional[str],
-        typer.Option(metavar="TIME", help="End then; messages stored later are not shown."),
+        typer.Option(
+            metavar="TIME", help="Stop at this time; messages stored later are not shown."
+        ),
     ] = None,
-    limit: Annotated[Optional[int], typer.Option(min=1, help="End after so many messages.")] = None,
+    limit: Annotated[
+        Optional[int], typer.Option(min=1, help="Stop after this many messages.")
+    ] = None,
     option: OptionFlags = [],  # noqa: B006 (typer copies it)
     *,
     cluster: ClusterSource,
     view: View,
 ) -> None:
-    """Show messages of a running cluster as they come.
+    """Show messages of a running cluster as they arrive.
 
-    From now on, or --since a time. New queues and brokers are taken up; a broker that is away is
-    waited for. No consumer group is joined, and no offset is noted. Ctrl-C and SIGTERM end it
-    with code 0.
+    It begins now, or at the time of --since. New queues and brokers are included; if a broker is
+    unavailable, the command waits for it. It joins no consumer group and commits no offset. Ctrl-C
+    and SIGTERM end it with code 0.
     """
     with reporting() as said:
         clock, display = view.clock(), view.display()

@@ -51,10 +51,12 @@ class ServeFormat(str, Enum):
 class NetworkOptions:
     """Addresses on which the broker listens, and how clients find it."""
 
-    port: Annotated[int, typer.Option(min=0, max=_MAX_PORT, help="The broker's; 0: any.")] = 10_911
+    port: Annotated[
+        int, typer.Option(min=0, max=_MAX_PORT, help="The broker's port; 0: any free port.")
+    ] = 10_911
     namesrv: Annotated[
         Optional[str],
-        typer.Option(metavar="HOST:PORT", help="Register with this name server; several with ;."),
+        typer.Option(metavar="HOST:PORT", help="Register with these name servers, separated by ;."),
     ] = None
     with_namesrv: Annotated[
         Optional[int],
@@ -63,19 +65,22 @@ class NetworkOptions:
             max=_MAX_PORT,
             metavar="PORT",
             show_default=f"{_NAMESRV_PORT}, without --namesrv",
-            help="Port of a name server of its own.",
+            help="Port of the command's own name server.",
         ),
     ] = None
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Of this machine; 0.0.0.0: all.")] = (
-        _LOOPBACK
-    )
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; 0.0.0.0: all.")
+    ] = _LOOPBACK
     advertise: Annotated[
         Optional[str],
-        typer.Option(metavar="HOST", show_default="--host", help="What clients connect to."),
+        typer.Option(metavar="HOST", show_default="--host", help="Host that clients connect to."),
     ] = None
     metrics: Annotated[
         Optional[str],
-        typer.Option(metavar="[HOST:]PORT", help="Where Prometheus reads figures; of all: here."),
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Where Prometheus reads metrics; HOST is 127.0.0.1 if omitted.",
+        ),
     ] = None
 
 
@@ -84,27 +89,31 @@ class Security:
     """Access control and encryption."""
 
     acl: Annotated[
-        Optional[str], typer.Option(metavar="FILE", help="Accounts: a plain_acl.yml of 4.9.")
+        Optional[str],
+        typer.Option(metavar="FILE", help="Accounts, in the form of plain_acl.yml of 4.9."),
     ] = None
     tls_cert: Annotated[
-        Optional[str], typer.Option(metavar="FILE", help="Encrypt with this certificate, PEM.")
+        Optional[str], typer.Option(metavar="FILE", help="Use TLS with this certificate (PEM).")
     ] = None
     tls_key: Annotated[
-        Optional[str], typer.Option(metavar="FILE", help="Its key, unless it is in --tls-cert.")
+        Optional[str],
+        typer.Option(metavar="FILE", help="The certificate's key, if not in --tls-cert."),
     ] = None
     tls_ca: Annotated[
-        Optional[str], typer.Option(metavar="FILE", help="Clients need certificates of these.")
+        Optional[str],
+        typer.Option(metavar="FILE", help="Require client certificates issued by these."),
     ] = None
     credentials: Annotated[
         Optional[str],
         typer.Option(
             metavar="FILE",
             show_default="the environment",
-            help="Lines accessKey: …, secretKey: …; its account at --namesrv and --replica-of.",
+            help="Lines accessKey: … and secretKey: …, the account of this broker at "
+            "--namesrv and --replica-of.",
         ),
     ] = None
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let anybody who reaches --host do everything.")
+        bool, typer.Option("--insecure", help="Let anyone who can reach --host do everything.")
     ] = False
 
 
@@ -113,18 +122,23 @@ class Role:
     """The broker's role, if it is not a plain master."""
 
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Change nothing; others may have the store open.")
+        bool,
+        typer.Option(
+            "--read-only", help="Change nothing; another process may have the store open."
+        ),
     ] = False
     offsets: Annotated[
         Optional[str],
-        typer.Option(metavar="FILE", help="With --read-only: keep offsets of groups here."),
+        typer.Option(metavar="FILE", help="With --read-only: keep consumer offsets in this file."),
     ] = None
     replica_of: Annotated[
-        Optional[str], typer.Option(metavar="HOST:PORT", help="Be a slave of this broker.")
+        Optional[str], typer.Option(metavar="HOST:PORT", help="Run as a slave of this broker.")
     ] = None
     ha_port: Annotated[
         Optional[int],
-        typer.Option(min=0, max=_MAX_PORT, metavar="PORT", help="Where slaves may connect."),
+        typer.Option(
+            min=0, max=_MAX_PORT, metavar="PORT", help="Port on which slaves may connect."
+        ),
     ] = None
 
 
@@ -141,9 +155,11 @@ def add_serve_command(app: typer.Typer) -> None:
 
 
 def serve(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The store root; made if missing.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="The store root; created if missing.")
+    ],
     output: Annotated[
-        ServeFormat, typer.Option("--format", help="json: a line a second.")
+        ServeFormat, typer.Option("--format", help="json: one line per second.")
     ] = ServeFormat.text,
     *,
     network: NetworkOptions,
@@ -151,11 +167,12 @@ def serve(
     role: Role,
     source: Source,
 ) -> None:
-    """Serve a store as a broker, which RocketMQ's clients use.
+    """Serve a store as a broker that RocketMQ's clients can use.
 
-    A stored, rescued or copied one, or a new one; no Java is needed. Only this machine reaches it
-    unless --host says otherwise, which needs --acl or --insecure. Addresses in --config do not
-    count: they are another broker's. Ends with code 0 on Ctrl-C or SIGTERM.
+    The store may be an existing, rescued or copied one, or a new one. No Java is needed. Only this
+    machine can connect unless --host gives another address, which requires --acl or --insecure.
+    Addresses in --config are ignored, because they are those of another broker. Ctrl-C and SIGTERM
+    end the command with code 0.
     """
     with reporting() as said, _explained(), _cores(role):
         options = table_options("checkpoint", [path], source.config, source.option, said.damage)
@@ -174,8 +191,8 @@ def serve(
                 _watch(cluster, stop, tell)
             end = cluster.state()
         said.note(
-            f"stopped; {end.messages_in:,} messages came, {end.messages_out:,} left; "
-            f"the log ends at {end.log_end:,}"
+            f"stopped; received {end.messages_in:,} messages, sent {end.messages_out:,}; the "
+            f"log ends at {end.log_end:,}"
         )
 
 
@@ -215,8 +232,9 @@ def _check_store(options: "SourceOptions") -> None:
     root = properties.get("storePathRootDir", path)
     if outside and Path(root).resolve() != Path(local_path(path)).resolve():
         raise WrongUseError(
-            f"--config {options.config}: its log lies in {outside}, which belongs to the store in "
-            f"{root}. Serve that one, or give a copy of the file without storePathCommitLog"
+            f"--config {options.config}: its log is in {outside}, which belongs to the store "
+            f"in {root}. Serve that store, or give a copy of the file without "
+            "storePathCommitLog"
         )
 
 
@@ -285,7 +303,7 @@ def _tls(security: Security, key_password: Optional[str]) -> "Optional[ServerTls
         return ServerTls(security.tls_cert, security.tls_key, key_password, security.tls_ca)
     for flag, value in (("--tls-key", security.tls_key), ("--tls-ca", security.tls_ca)):
         if value is not None:
-            raise WrongUseError(f"{flag}: needs --tls-cert, the certificate of the broker")
+            raise WrongUseError(f"{flag}: requires --tls-cert, the broker's certificate")
     return None
 
 
@@ -300,19 +318,17 @@ def _tell_start(
         f"clients find it with namesrvAddr={cluster.namesrv_addr}",
     )
     if cluster.metrics_address is not None:
-        said.note(f"figures are at http://{cluster.metrics_address}/metrics")
+        said.note(f"metrics are at http://{cluster.metrics_address}/metrics")
     if role.read_only:
-        said.note("it is only read: nothing in the store changes, and nobody can send")
+        said.note("the store is only read: nothing in it changes, and no one can send")
     elif role.replica_of is not None:
-        said.note(f"it is a slave of {role.replica_of}: nobody can send")
+        said.note(f"it is a slave of {role.replica_of}: no one can send")
     if security.acl is not None:
-        said.note(f"who may do what is in {security.acl}, which is read again when it changes")
+        said.note(f"permissions are read from {security.acl}, again when it changes")
         if role.ha_port is not None:
-            said.note(
-                "slaves are asked for no account: whoever reaches --ha-port gets all messages"
-            )
+            said.note("slaves need no account: anyone who can reach --ha-port gets all messages")
     elif security.insecure:
-        said.note("whoever reaches it may read, change and delete everything")
+        said.note("anyone who can reach it may read, change and delete everything")
     return {
         "store": path,
         "broker": cluster.address,

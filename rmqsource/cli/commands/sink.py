@@ -44,7 +44,9 @@ _DAY_HOURS = 24
 
 WriteOptions = Annotated[
     list[str],
-    typer.Option("--write-option", metavar="KEY=VALUE", help="Any option of the sink."),
+    typer.Option(
+        "--write-option", metavar="KEY=VALUE", help="Any option of the Spark sink; may be repeated."
+    ),
 ]
 
 
@@ -72,7 +74,7 @@ def add_sink_commands(app: typer.Typer) -> None:
 def copy(
     src: Annotated[str, typer.Argument(metavar="SRC", help="The store root to read.")],
     target: Annotated[
-        str, typer.Argument(metavar="DST", help="The store root to append to; made if missing.")
+        str, typer.Argument(metavar="DST", help="The store root to append to; created if missing.")
     ],
     selection: SelectionFlags,
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
@@ -82,11 +84,11 @@ def copy(
 ) -> None:
     """Append messages of one store to another, with Spark.
 
-    All of them or none. Topic, queue, properties, body, flag, born time and host stay; offsets and
-    store times are those of the new place. System, retry and dead-letter topics are left out and
-    counted, unless --write-option systemTopics=true: a broker would deliver or check their messages
-    again. No broker may have DST open. Bodies are checked against their CRCs, unless --option
-    checkCRC=false.
+    Either all of them are appended or none. Topic, queue, properties, body, flag, born time and
+    host stay as they are; offsets and store times are new. System, retry and dead-letter topics are
+    skipped and counted unless --write-option systemTopics=true is given, because a broker would
+    deliver or check their messages again. No broker may have DST open. Message bodies are checked
+    against their CRCs unless --option checkCRC=false is given.
     """
     target = local_path(target)
     with reporting() as said:
@@ -111,23 +113,23 @@ def copy(
 
 def import_(
     directory: Annotated[
-        Path, typer.Argument(parser=file_path, metavar="DIR", help="What export wrote.")
+        Path, typer.Argument(parser=file_path, metavar="DIR", help="A directory that export wrote.")
     ],
     target: Annotated[
-        str, typer.Argument(metavar="PATH", help="The store root to append to; made if missing.")
+        str, typer.Argument(metavar="PATH", help="The store root to append to; created if missing.")
     ],
     file_format: Annotated[
         Optional[ExportFormat],
-        typer.Option("--format", show_default="what is there", help="What kind of files."),
+        typer.Option("--format", show_default="that of the files", help="File format."),
     ] = None,
     write_option: WriteOptions = [],  # noqa: B006 (typer copies it)
 ) -> None:
     """Append the messages of an export to a store, with Spark.
 
-    All of them or none. Topic, queue, order, properties, body, flag, born time and host come back
-    as they were; offsets and store times are those of the new place. System, retry and dead-letter
-    topics are left out and counted, unless --write-option systemTopics=true. No broker may have
-    PATH open.
+    Either all of them are appended or none. Topic, queue, order, properties, body, flag, born time
+    and host are restored; offsets and store times are new. System, retry and dead-letter topics are
+    skipped and counted unless --write-option systemTopics=true is given. No broker may have PATH
+    open.
     """
     target = local_path(target)
     with reporting() as said:
@@ -179,9 +181,9 @@ def copied_row(target: str, done: "Copied") -> dict[str, Any]:
 def _tell(verb: str, target: str, done: "Copied", said: Report) -> None:
     """Report the messages appended, left out and damaged."""
     if done.gaps:
-        said.damage(f"{done.gaps:,} places cannot be read; what was there was not {verb}")
+        said.damage(f"{done.gaps:,} places cannot be read; messages in them were not {verb}")
     if done.skipped:
-        said.note(f"left out: {done.skipped:,} messages of system, retry or dead-letter topics")
+        said.note(f"skipped: {done.skipped:,} messages of system, retry or dead-letter topics")
     if done.commit is None:
         said.nothing(f"nothing was {verb}")
         return
@@ -196,20 +198,26 @@ def clean_staging(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The store root.")],
     older_than: Annotated[
         float,
-        typer.Option("--older-than", min=0, metavar="HOURS", help="Since anything was written."),
+        typer.Option(
+            "--older-than",
+            min=0,
+            metavar="HOURS",
+            help="How long a write must have written nothing.",
+        ),
     ] = _DAY_HOURS,
     *,
     view: View,
 ) -> None:
-    """Delete what writes staged and never committed. Every write does so for a day's leftovers.
+    """Delete staged messages of writes that never committed.
 
-    A write that is running, but has written nothing for so long, loses what it staged and fails.
+    Every write also does this, for writes that have written nothing for a day. A write that is
+    still running but has written nothing for the given time loses its staged messages and fails.
     """
     path = local_path(path)
     with reporting() as said:
         store = StoreDirectory(path)
         if not store.is_local:
-            raise WrongUseError(f"{store.uri}: writes stage in stores on this machine only")
+            raise WrongUseError(f"{store.uri}: only stores on this machine have staged messages")
         try:
             is_there = Path(path).is_dir()
         except OSError as err:

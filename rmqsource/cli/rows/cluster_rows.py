@@ -83,7 +83,7 @@ class ClusterRows(RowSource):
         """Raise `WrongUseError` for a choice that clusters do not support; see `RowSource`."""
         if wanted.last is not None and not wanted.follow:
             raise WrongUseError(
-                "--last: is for files; of a cluster take --since 5m, or rocketmq-store tail"
+                "--last: applies only to files; for a cluster use --since 5m or rocketmq-store tail"
             )
 
     def messages(
@@ -101,7 +101,9 @@ class ClusterRows(RowSource):
 
     def follow(self, wanted: MessageChoice, writer: RowWriter) -> None:
         """Raise `WrongUseError`: the command tail follows clusters."""
-        raise WrongUseError("--follow: of a cluster that is rocketmq-store tail --namesrv …")
+        raise WrongUseError(
+            "--follow: applies only to files; for a cluster use rocketmq-store tail --namesrv …"
+        )
 
     def table(self, name: str, shape: Shape) -> tuple[Table, Shape]:
         """Return the table that the options name; see `RowSource`."""
@@ -223,11 +225,12 @@ def _rows_of_ids(
             yield from rows
         elif options.reading.topics is None:
             report.missing(
-                f"id {text!r} names no message of this cluster; a client's id is found with --topic"
+                f"id {text!r} names no message of this cluster; to find a client message id, "
+                "give --topic"
             )
         else:
             report.missing(
-                f"id {text!r} was not found: neither as unique key nor as offset message id"
+                f"id {text!r} was not found, neither as unique key nor as offset message id"
             )
 
 
@@ -320,7 +323,7 @@ def follow(options: LiveOptions, tail: Tail, display: Display, report: Report) -
                     stop.wait(_LOOK_SECONDS)
         writer.close()
         if not stop.is_set():
-            report.nothing("no message came")
+            report.nothing("no message arrived")
 
 
 class _Batches:

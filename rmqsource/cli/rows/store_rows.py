@@ -184,8 +184,8 @@ def _why_not(row: dict[str, Any], options: SourceOptions) -> str:
         reasons.append(f"stored at {moment(at)} UTC")
     sql = sql_option(options)
     if sql is not None and not sql.sql_filter.matches(dict(row["properties"])):
-        reasons.append("with other properties than --sql asks for")
-    return ", ".join(reasons) or "another option leaves it out"
+        reasons.append("with properties that --sql does not match")
+    return ", ".join(reasons) or "another option excludes it"
 
 
 def newest(
@@ -240,7 +240,9 @@ class Follower:
                     f"{path}: {held.start - seen:,} bytes were deleted before they were read"
                 )
             if held.stop < seen:
-                self._note(f"{path}: the log was cut at offset {held.stop}, and goes on from there")
+                self._note(
+                    f"{path}: the log was cut at offset {held.stop}; reading continues from there"
+                )
             begin = max(seen, held.start)
             try:
                 rows += self._span(replace(pinned, paths=(path,)), begin, held.stop)
