@@ -56,8 +56,8 @@ class StreamDataLossError(DataLossError):
 
     def __str__(self) -> str:
         return (
-            f"store {self.store}: {self.reason}. To go on all the same, start the query again with "
-            f"option 'failOnDataLoss' set to false: {self.instead}"
+            f"store {self.store}: {self.reason}. To continue anyway, start the query again "
+            f"with option 'failOnDataLoss' set to false: {self.instead}"
         )
 
 

@@ -115,7 +115,10 @@ def _check_type(table: str, column: Column, field: StructField) -> None:
 
 def _unknown(name: str, known: dict[str, Column], mode: str) -> str:
     if name.lower() == CORRUPT_RECORD.name:
-        return f"column {name!r} exists in tables of messages with mode=PERMISSIVE; mode is {mode}"
+        return (
+            f"column {name!r} exists only in tables of messages with mode=PERMISSIVE; mode is "
+            f"{mode}"
+        )
     return f"there is no column {name!r}{did_you_mean(name, known)}; {_listing(known)}"
 
 

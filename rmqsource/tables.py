@@ -36,7 +36,7 @@ _TOPIC = Column("topic", "string", False, "topic")
 _QUEUE_ID = Column("queue_id", "int", False, "queue of the topic")
 _QUEUE_OFFSET = Column("queue_offset", "bigint", False, "index in the consume queue")
 _COMMIT_LOG_OFFSET = Column("commit_log_offset", "bigint", False, "physical offset of the record")
-_STORE = Column("store", "string", False, "store root that the row came from, as given")
+_STORE = Column("store", "string", False, "store root from which the row was read, as given")
 _FIRST_STORED = Column("min_store_timestamp", "timestamp", True, "oldest store time")
 _LAST_STORED = Column("max_store_timestamp", "timestamp", True, "newest store time")
 
@@ -50,21 +50,39 @@ _MESSAGE_COLUMNS = (
     Column("unique_key", "string", True, "property UNIQ_KEY (client message id)"),
     Column("keys", "array<string>", True, "words of property KEYS, in order, repeats kept"),
     Column("tags", "string", True, "property TAGS"),
-    Column("body", "binary", False, "decompressed; as stored with body=raw"),
-    Column("properties", "map<string,string>", False, "the last of repeated names wins"),
+    Column("body", "binary", False, "decompressed body; with body=raw as stored"),
+    Column(
+        "properties",
+        "map<string,string>",
+        False,
+        "properties; if a name is repeated, the last value wins",
+    ),
     Column("flag", "int", False, "the application's flag"),
     Column("sys_flag", "int", False, "RocketMQ's flag bits, as stored"),
     Column("body_crc", "int", False, "CRC of the stored body, as stored"),
-    Column("reconsume_times", "int", False, "how often it was consumed again"),
-    Column("born_timestamp", "timestamp", True, "producer's clock; null out of Spark's range"),
-    Column("store_timestamp", "timestamp", True, "broker's clock; null out of Spark's range"),
+    Column("reconsume_times", "int", False, "how often consumption was retried"),
+    Column(
+        "born_timestamp",
+        "timestamp",
+        True,
+        "time by the producer's clock; null if outside Spark's range",
+    ),
+    Column(
+        "store_timestamp",
+        "timestamp",
+        True,
+        "time by the broker's clock; null if outside Spark's range",
+    ),
     Column("born_host", "string", False, "ip:port of the producer, IPv6 as [ip]:port"),
     Column("store_host", "string", False, "ip:port of the broker, IPv6 as [ip]:port"),
     Column("prepared_transaction_offset", "bigint", False, "as stored"),
     _STORE,
 )
 _PROPERTIES_RAW = Column(
-    "properties_raw", "binary", False, "exact bytes of the properties: order, repeats, empties"
+    "properties_raw",
+    "binary",
+    False,
+    "exact bytes of the properties, with order, repeated and empty entries",
 )
 
 _TABLES = (
@@ -89,7 +107,12 @@ _TABLES = (
             _QUEUE_OFFSET,
             _COMMIT_LOG_OFFSET,
             Column("message_size", "int", False, "bytes of the record"),
-            Column("tags_code", "bigint", False, "tag hash, delivery time or extension address"),
+            Column(
+                "tags_code",
+                "bigint",
+                False,
+                "tag hash, delivery time, or address of an extension unit",
+            ),
             _STORE,
         ),
     ),
@@ -101,7 +124,7 @@ _TABLES = (
             Column("entry", "int", False, "number of the entry in the file, from 1"),
             Column("key_hash", "int", False, "hash of topic#key, not negative"),
             _COMMIT_LOG_OFFSET,
-            Column("time_diff_seconds", "int", False, "since the file's begin time"),
+            Column("time_diff_seconds", "int", False, "time since the file's begin time"),
             Column("store_timestamp", "timestamp", True, "begin time plus the difference"),
             Column("slot", "int", False, "hash slot of the entry"),
             Column("previous", "int", False, "next older entry of the chain; 0 = none"),
@@ -116,10 +139,10 @@ _TABLES = (
             Column("path", "string", False, "the file"),
             Column("from_offset", "bigint", True, "offset of its first byte, from its name"),
             Column("file_size", "bigint", False, "length of the file in bytes"),
-            Column("used_bytes", "bigint", True, "bytes that hold data, where known"),
-            Column("first_store_timestamp", "timestamp", True, "of its first message"),
-            Column("last_store_timestamp", "timestamp", True, "of its last message"),
-            Column("messages", "bigint", True, "messages, where known"),
+            Column("used_bytes", "bigint", True, "bytes with data, if known"),
+            Column("first_store_timestamp", "timestamp", True, "store time of its first message"),
+            Column("last_store_timestamp", "timestamp", True, "store time of its last message"),
+            Column("messages", "bigint", True, "number of messages, if known"),
             _STORE,
         ),
     ),
@@ -128,13 +151,18 @@ _TABLES = (
         "one row per topic",
         (
             _TOPIC,
-            Column("queues", "int", False, "queues that exist"),
-            Column("messages", "bigint", False, "messages in them"),
-            Column("bytes", "bigint", True, "bytes of their records"),
+            Column("queues", "int", False, "number of existing queues"),
+            Column("messages", "bigint", False, "number of messages in them"),
+            Column("bytes", "bigint", True, "total bytes of their records"),
             _FIRST_STORED,
             _LAST_STORED,
             Column("kind", "string", False, "normal, retry, dlq, system, ..."),
-            Column("compacted_messages", "bigint", True, "of a compacted topic: for consumers"),
+            Column(
+                "compacted_messages",
+                "bigint",
+                True,
+                "of a compacted topic: number of messages that consumers get",
+            ),
             _STORE,
         ),
     ),
@@ -146,12 +174,17 @@ _TABLES = (
             _QUEUE_ID,
             Column("min_offset", "bigint", False, "first queue offset"),
             Column("max_offset", "bigint", False, "after the last queue offset"),
-            Column("messages", "bigint", False, "messages in the queue"),
+            Column("messages", "bigint", False, "number of messages in the queue"),
             Column("min_commit_log_offset", "bigint", True, "of the first message"),
             Column("max_commit_log_offset", "bigint", True, "of the last message"),
             _FIRST_STORED,
             _LAST_STORED,
-            Column("compacted_messages", "bigint", True, "in its compacted log: for consumers"),
+            Column(
+                "compacted_messages",
+                "bigint",
+                True,
+                "in its compacted log: number of messages that consumers get",
+            ),
             Column("compacted_min_offset", "bigint", True, "first queue offset there"),
             Column("compacted_max_offset", "bigint", True, "after the last queue offset there"),
             _STORE,
@@ -170,31 +203,32 @@ _TABLES = (
                 "lag",
                 "bigint",
                 False,
-                "messages not consumed yet; below 0: so far is the offset beyond the queue's end",
+                "messages not consumed yet; a negative number is how far the offset is past "
+                "the queue's end",
             ),
-            Column("expired", "bigint", False, "of these, messages that are deleted already"),
+            Column("expired", "bigint", False, "how many of these messages are already deleted"),
             Column(
                 "lag_ms",
                 "bigint",
                 True,
-                "newest store time of the queue minus that of the first message not consumed; "
-                "0 if none",
+                "newest store time of the queue minus that of the first message not "
+                "consumed; 0 if all are consumed",
             ),
             _STORE,
         ),
     ),
     Table(
         "delayed",
-        "one row per message that a delay level holds or held",
+        "one row per message that waits or waited in a delay level",
         (
             Column("level", "int", False, "delay level, from 1"),
             Column("queue_offset", "bigint", False, "index in the queue of the level"),
             _COMMIT_LOG_OFFSET,
             Column("unique_key", "string", True, "property UNIQ_KEY (client message id)"),
-            Column("real_topic", "string", True, "topic that it is delivered to"),
-            Column("real_queue_id", "int", True, "queue that it is delivered to"),
-            Column("reconsume_times", "int", False, "how often it was consumed again"),
-            Column("store_timestamp", "timestamp", True, "when it was stored to wait"),
+            Column("real_topic", "string", True, "topic to which it is delivered"),
+            Column("real_queue_id", "int", True, "queue to which it is delivered"),
+            Column("reconsume_times", "int", False, "how often consumption was retried"),
+            Column("store_timestamp", "timestamp", True, "when it was stored for waiting"),
             Column("deliver_timestamp", "timestamp", True, "when it is due"),
             Column("state", "string", False, "pending, or delivered"),
             _STORE,
@@ -202,23 +236,23 @@ _TABLES = (
     ),
     Table(
         "timers",
-        "one row per message that the timer of a 5.x broker (wheel or RocksDB) holds or held",
+        "one row per message that waits or waited in the timer of a 5.x broker (wheel or RocksDB)",
         (
             Column("queue_offset", "bigint", False, "index in the queue of rmq_sys_wheel_timer"),
             _COMMIT_LOG_OFFSET,
             Column("unique_key", "string", True, "property UNIQ_KEY (client message id)"),
             Column("keys", "array<string>", True, "words of property KEYS"),
-            Column("real_topic", "string", True, "topic that it is delivered to"),
-            Column("real_queue_id", "int", True, "queue that it is delivered to"),
-            Column("reconsume_times", "int", False, "how often it was consumed again"),
-            Column("roll_times", "int", False, "how often it went round the wheel before"),
-            Column("store_timestamp", "timestamp", True, "when it was stored to wait"),
+            Column("real_topic", "string", True, "topic to which it is delivered"),
+            Column("real_queue_id", "int", True, "queue to which it is delivered"),
+            Column("reconsume_times", "int", False, "how often consumption was retried"),
+            Column("roll_times", "int", False, "how often it had gone round the wheel before"),
+            Column("store_timestamp", "timestamp", True, "when it was stored for waiting"),
             Column("deliver_timestamp", "timestamp", True, "when it is due"),
             Column(
                 "state",
                 "string",
                 False,
-                "pending, delivered, cancelled, rolled (a later row goes on), or unknown",
+                "pending, delivered, cancelled, rolled (continued by a later row), or unknown",
             ),
             _STORE,
         ),
@@ -228,17 +262,22 @@ _TABLES = (
         "one row per transaction whose half message is in the log",
         (
             Column("transaction_id", "string", True, "property UNIQ_KEY of the half message"),
-            _TOPIC._replace(doc="topic that a commit delivers to", nullable=True),
-            Column("queue_id", "int", True, "queue that a commit delivers to"),
-            Column("producer_group", "string", True, "group that is asked for the outcome"),
+            _TOPIC._replace(doc="topic to which a commit delivers", nullable=True),
+            Column("queue_id", "int", True, "queue to which a commit delivers"),
+            Column(
+                "producer_group",
+                "string",
+                True,
+                "producer group that the broker asks for the outcome",
+            ),
             Column(
                 "state",
                 "string",
                 False,
-                "pending, committed, rolled_back, check_exceeded; unknown: no trace of an end, as "
-                "of one that was written just after the end of the read",
+                "pending, committed, rolled_back, check_exceeded; unknown: no trace of its "
+                "end, for example because the end was written just after the end of the read",
             ),
-            Column("checks", "int", False, "how often the broker counted a check"),
+            Column("checks", "int", False, "number of checks that the broker counted"),
             Column("half_messages", "int", False, "copies of the half message; a check adds one"),
             Column("half_queue_offset", "bigint", False, "of the first copy, in the half topic"),
             Column("half_commit_log_offset", "bigint", False, "of the first copy"),
@@ -254,9 +293,21 @@ _TABLES = (
         "checkpoint",
         "one row per store",
         (
-            Column("physic_msg_timestamp", "timestamp", True, "the log is flushed up to it"),
-            Column("logics_msg_timestamp", "timestamp", True, "of the last dispatched record"),
-            Column("index_msg_timestamp", "timestamp", True, "end of the last full index file"),
+            Column(
+                "physic_msg_timestamp",
+                "timestamp",
+                True,
+                "store time up to which the log is flushed",
+            ),
+            Column(
+                "logics_msg_timestamp",
+                "timestamp",
+                True,
+                "store time of the last dispatched record",
+            ),
+            Column(
+                "index_msg_timestamp", "timestamp", True, "end time of the last full index file"
+            ),
             Column("master_flushed_offset", "bigint", True, "since 5.0"),
             Column("confirm_phy_offset", "bigint", True, "last record found by recovery, 5.x"),
             Column("logics_physical_offset", "bigint", True, "last flushed dispatch, since 5.5"),
@@ -268,10 +319,12 @@ _TABLES = (
         "one row per store and access path: what the same options would read",
         (
             _STORE,
-            Column("access_path", "string", False, "as option access, message_id or none"),
+            Column(
+                "access_path", "string", False, "a value of option access, or message_id or none"
+            ),
             Column("reason", "string", False, "why this path was chosen"),
             Column("splits", "int", False, "Spark partitions"),
-            Column("bytes_to_read", "bigint", False, "bytes of the files to be read"),
+            Column("bytes_to_read", "bigint", False, "bytes of the files to read"),
             Column("bytes_skipped", "bigint", False, "bytes of the log that need not be read"),
             Column(
                 "log_bytes_scanned",
@@ -279,7 +332,7 @@ _TABLES = (
                 False,
                 "parts of the log scanned because index or queues do not cover them",
             ),
-            Column("missing_offsets", "string", True, "JSON: asked-for offsets that are gone"),
+            Column("missing_offsets", "string", True, "JSON: requested offsets that are gone"),
             Column("end_offset", "bigint", False, "physical offset where the snapshot ends"),
         ),
     ),

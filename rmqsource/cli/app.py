@@ -94,7 +94,7 @@ def salvage(
     source: Source,
     view: View,
 ) -> None:
-    """Copy everything readable in a damaged store to a new store.
+    """Copy everything readable in a damaged store to a new one.
 
     Records keep their order and bytes. After lost records, physical and queue offsets change, and
     consumer offsets are changed to match. OUT.salvage.json lists these changes and each damaged

@@ -22,7 +22,7 @@ from rmqsource.safe_text import printable
 
 __all__ = ["Demo", "main"]
 
-_PURPOSE = "Look at a RocketMQ store with Spark: topics, a window of time, one key."
+_PURPOSE = "Explore a RocketMQ store with Spark: topics, a time window, one key."
 _SHOWN = ("store_timestamp", "queue_id", "queue_offset", "tags", "cast(body as string) body")
 _WINDOW = 1_000_000  # microseconds
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -45,7 +45,7 @@ class Demo:
         busiest = topics.where("kind = 'normal' AND messages > 0").orderBy("messages", "topic")
         first = busiest.selectExpr("topic", "unix_micros(min_store_timestamp)").tail(1)
         if not first:
-            _say("This store has no topic with messages: that is all.")
+            _say("This store has no topic with messages, so the demo ends here.")
             return
         topic, start = first[0]
         self.show_window(topic, start)
@@ -70,7 +70,7 @@ class Demo:
 
     def show_window(self, topic: str, start: int | None) -> None:
         """Show the first messages of a topic within one second from ``start``."""
-        _title(f"2. A window of time: one second of topic {topic}")
+        _title(f"2. A time window: one second of topic {topic}")
         where = f"topic = {_sql_text(topic)}"
         if start is not None:
             where += f" AND store_timestamp >= {_sql_time(start)}"
@@ -100,7 +100,7 @@ class Demo:
         _say(_indented(explain(self._store.path, {**self._store.options, **scan})))
         plan = self._read(table="plan", **scan).first()
         if plan.bytes_to_read > _LARGEST_SCAN_BYTES:
-            _say("\nThe scan is not run here: it would take a while.")
+            _say("\nThe scan is not run here, because it would take a while.")
             return
         self._timed_count(options)  # the first such job is slow, whatever it reads
         found, took = self._timed_count(options)
@@ -110,8 +110,8 @@ class Demo:
             f"by the scan {same} in {scan_took:.2f} s."
         )
         if plan.bytes_to_read < _LARGEST_SCAN_BYTES >> 4:
-            _say("In so small a store both are the time that Spark needs to run any job;")
-            _say("in a large one the bytes to read decide.")
+            _say("In such a small store both are just the time that Spark needs to run any job;")
+            _say("in a large store the number of bytes to read decides.")
 
     def _read(self, **options: str) -> Any:
         reader = self._spark.read.format("rocketmq-store")
@@ -132,7 +132,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _complain(problem)
     if store is None:
         store = unpack_store()
-        _say("This is a look at the store of a RocketMQ 5.3.3 broker, a few seconds of traffic.")
+        _say(
+            "This demo explores the store of a RocketMQ 5.3.3 broker with a few seconds of traffic."
+        )
         _say(f"It is unpacked in {store.path} and stays there for you to play with.")
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "spark.log"

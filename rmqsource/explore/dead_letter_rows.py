@@ -102,4 +102,7 @@ def _why(tries: int, limit: int | None, delay: str | None) -> str:
     if delay is not None and delay.startswith("-"):
         return f"sent back by the client after {tries} tries"
     known = "" if limit is None else f"; the group's limit is {limit}"
-    return f"gave up after {tries} tries: the consumer's own limit, or it asked for no retry{known}"
+    return (
+        f"the consumer gave up after {tries} tries, at its own limit or because it asked for no "
+        f"retry{known}"
+    )

@@ -80,11 +80,12 @@ def _text(row: dict[str, object]) -> str:
     where = f"queue {row['queue_id']} of topic {row['topic']!r}"
     if int(str(row["lag"])) < 0:
         return (
-            f"group {row['group']!r} is {-int(str(row['lag'])):,} messages beyond the end of "
+            f"group {row['group']!r} is {-int(str(row['lag'])):,} messages past the end of "
             f"{where}: its offset is {row['consumer_offset']}, the queue ends at "
-            f"{row['broker_offset']}; it gets none of the next messages, until its offset is reset"
+            f"{row['broker_offset']}; until its offset is reset, it gets none of the next "
+            "messages"
         )
     return (
-        f"group {row['group']!r} has not consumed {int(str(row['expired'])):,} messages of {where} "
-        f"that are deleted: its offset is {row['consumer_offset']}"
+        f"group {row['group']!r} has not consumed {int(str(row['expired'])):,} messages of "
+        f"{where} that have been deleted: its offset is {row['consumer_offset']}"
     )

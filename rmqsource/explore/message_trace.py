@@ -78,7 +78,9 @@ def trace_messages(
     gives one UNIQ_KEY to all messages of a batch.
     """
     if options.where:
-        raise SourceOptionError("where", "leaves copies of a message out of its trace; drop it")
+        raise SourceOptionError(
+            "where", "would leave copies of a message out of its trace; drop it"
+        )
     wanted_keys, wanted_ids = tuple(dict.fromkeys(keys)), tuple(dict.fromkeys(ids))
     places = tuple(i.upper() for i in wanted_ids if is_message_id(i.upper()))
     seeds = _of_all_stores(options, "message_ids", places) if places else []
@@ -323,7 +325,7 @@ class ConsumerGroups:
                 store_kind(directory).require_config_files("consumer offsets cannot be read")
                 offsets = load_consumer_offsets(directory, is_needed=True)
             except StoreError as err:
-                self._on_damage(f"consumer groups of {store} are not told: {err}")
+                self._on_damage(f"consumer groups of {store} are not shown: {err}")
                 offsets = {}
             for (group, topic), queues in sorted(offsets.items()):
                 for queue_id, offset in queues.items():

@@ -24,8 +24,8 @@ UNKNOWN_SEVERITY = "unknown"
 _TEMPLATE, _REPLY, _SYSTEM, _INHERIT = "TBW102", "_REPLY_TOPIC", "rmq_sys_", 1
 _MADE_BY_A_BROKER = (LOCK_FILE, CHECKPOINT_FILE)
 _NO_TRACE = (
-    "the commit log has no file in {}, and nothing says that a broker made this store; is its disk "
-    "mounted, and is the path right?"
+    "the commit log has no file in {}, and nothing shows that a broker made this store; is "
+    "its disk mounted, and is the path right?"
 )
 
 
@@ -154,6 +154,6 @@ def no_log(snapshot: StoreSnapshot) -> str:
     if begin >= end or (first and snapshot.log.first_store_timestamp(first, end) is not None):
         return ""
     return (
-        f"{snapshot.directory.uri}: the log begins with bytes that are no record, so that nothing "
-        "else says how the store was stopped; check tells more"
+        f"{snapshot.directory.uri}: the log begins with bytes that are not a record, so it is "
+        "not known how the store was stopped; run check for details"
     )

@@ -166,7 +166,7 @@ class Cluster(ShuttingDown):
         try:
             await self.routes.refresh(topic)
         except (RemotingError, ClientError, BrokerError) as err:
-            logger.info("route of topic %s is not known at present: %s", topic, err)
+            logger.info("the route of topic %s is currently unknown: %s", topic, err)
 
 
 def may_pass(error: Exception) -> bool:
@@ -191,7 +191,7 @@ class Patience:
         if left_s <= 0:
             raise error
         if not self._is_told:
-            logger.warning("%s; tried again for %d ms", what, self._timeout_ms)
+            logger.warning("%s; retried for %d ms", what, self._timeout_ms)
             self._is_told = True
         await asyncio.sleep(min(self._next_s * random.uniform(0.5, 1.0), left_s))
         self._next_s = min(self._next_s * 2, _LONGEST_PAUSE_S)

@@ -57,7 +57,7 @@ async def selected_routes(
             return await cluster.patiently(f"route of topic {topic!r}", topic, ask)
         except TopicNotFoundError:
             if named is None:  # deleted since the names were listed
-                logger.info("topic %s has no route any more", topic)
+                logger.info("topic %s no longer has a route", topic)
                 return None
             raise
 
@@ -230,7 +230,7 @@ async def _queue_kind(
             raise
         return None
     except (BrokerError, ValueError) as err:
-        logger.info("%s does not tell the kind of its queues of %s: %s", broker_name, topic, err)
+        logger.info("%s does not report the kind of its queues of %s: %s", broker_name, topic, err)
         return UNKNOWN
     return _kind_of_config(found)
 

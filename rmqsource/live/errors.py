@@ -21,7 +21,7 @@ class LiveDataLossError(DataLossError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: {self.reason}. To go on with what is left, set option "
+            f"{self.store}: {self.reason}. To continue with what is left, set option "
             "'failOnDataLoss' to false"
         )
 
@@ -35,6 +35,6 @@ class KeyLookupError(SourceError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: {self.reason}. Set option 'access' to 'consumequeue': it pulls the "
-            "topic's queues and filters here, which shows all"
+            f"{self.store}: {self.reason}. Set option 'access' to 'consumequeue': it pulls "
+            "all messages of the topic's queues and filters them here"
         )

@@ -228,7 +228,7 @@ class LiveFollower:
             return read
         if read < state.min_offset:
             reason = f"offsets {read} to {state.min_offset - 1} expired before they were read"
-            instead = f"it goes on with offset {state.min_offset}"
+            instead = f"it continues at offset {state.min_offset}"
             begin = state.min_offset
         else:
             reason, instead = _shrunk(read, state.max_offset)
@@ -258,8 +258,8 @@ class LiveFollower:
         if wanted is None or state.min_offset <= wanted <= state.max_offset:
             return state.min_offset if wanted is None else wanted
         reason = (
-            f"offset {wanted} of {state.queue}, where startingOffsets begins, is not there; it has "
-            f"{state.min_offset} to {state.max_offset - 1}"
+            f"offset {wanted} of {state.queue}, where startingOffsets begins, does not exist; "
+            f"the queue has offsets {state.min_offset} to {state.max_offset - 1}"
         )
         if reading.fail_on_data_loss:
             raise LiveDataLossError(state.store, reason)
@@ -282,10 +282,10 @@ class LiveFollower:
 def _shrunk(read: int, end: int) -> tuple[str, str]:
     """Describe a queue that ends before the offset read, and how the stream continues."""
     reason = (
-        f"it was read up to offset {read - 1}, and ends at {end}: the broker crashed and lost "
-        "messages, or the topic was made anew"
+        f"it was read up to offset {read - 1} but ends at {end}: the broker crashed and lost "
+        "messages, or the topic was recreated"
     )
-    return reason, f"it goes on at offset {end}, with what comes from now on"
+    return reason, f"it continues at offset {end}, with the messages that arrive from now on"
 
 
 async def _note(cluster: Cluster, queue: LiveQueue, offset: int) -> None:
@@ -297,7 +297,7 @@ async def _note(cluster: Cluster, queue: LiveQueue, offset: int) -> None:
         address = await cluster.address_of(queue.topic, queue.broker_name)
         await cluster.brokers.update_consumer_offset(address, group, MessageQueue(*queue), offset)
     except (BrokerError, ClientError, RemotingError) as err:
-        logger.warning("offset %d of %s was not noted for %s: %s", offset, queue, group, err)
+        logger.warning("offset %d of %s was not committed for %s: %s", offset, queue, group, err)
 
 
 class SeenQueue(NamedTuple):
@@ -337,8 +337,10 @@ class QueueMembership:
             if not whole or not self.silent:
                 return found
             queue = min(self.silent)
-            reason = f"{queue.broker_name} does not tell where {queue} begins and ends"
-            await patience.pause(reason, ClientError(f"{reason}: start when it answers again"))
+            reason = f"{queue.broker_name} does not report where {queue} begins and ends"
+            await patience.pause(
+                reason, ClientError(f"{reason}: start the query when it answers again")
+            )
 
     async def _look_once(self, *, named: bool) -> list[SeenQueue]:
         await self._look_up(named=named)
@@ -415,7 +417,9 @@ class QueueMembership:
         """Warn once that a server does not answer, until it answers again."""
         if what not in self._away:
             self._away.add(what)
-            logger.warning("%s: no news at present, the stream waits for it: %s", what, error)
+            logger.warning(
+                "%s: does not answer at present, the stream waits for it: %s", what, error
+            )
 
 
 def _unknown_kind(route: TopicRoute, kinds: dict[tuple[str, str], str]) -> bool:

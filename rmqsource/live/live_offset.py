@@ -68,11 +68,13 @@ class LiveOffset:
             It is not an offset of this source, or is one of a later release.
         """
         if not isinstance(found, dict) or "version" not in found or "stores" in found:
-            raise StreamOffsetError(f"{_shown(found)} is none of rocketmq; {_NEW_CHECKPOINT}")
+            raise StreamOffsetError(
+                f"{_shown(found)} is not an offset of rocketmq; {_NEW_CHECKPOINT}"
+            )
         if found["version"] != VERSION:
             raise StreamOffsetError(
-                f"it has version {_shown(found['version'])}, this release knows version {VERSION}; "
-                "use the release that wrote the checkpoint, or a later one"
+                f"it has version {_shown(found['version'])}, this release reads version "
+                f"{VERSION}; use the release that wrote the checkpoint, or a later one"
             )
         try:
             queues = _flat(found["queues"])
@@ -111,7 +113,7 @@ def _flat(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> LiveQueueOffs
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= INT64_MAX:
-        raise ValueError(f"an offset is an integer from 0 to 2**63 - 1, found {_shown(value)}")
+        raise ValueError(f"an offset is an integer from 0 to 2**63 - 1; found {_shown(value)}")
     return value
 
 

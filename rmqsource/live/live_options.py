@@ -73,7 +73,9 @@ def _addresses(option: str, text: str) -> str:
                 option, f"expected HOST:PORT, several separated by ';'; found {address!r}"
             )
     if not found:
-        raise SourceOptionError(option, "is empty; give HOST:PORT of a name server, as h1:9876")
+        raise SourceOptionError(
+            option, "is empty; give HOST:PORT of a name server, such as h1:9876"
+        )
     return ";".join(dict.fromkeys(found))
 
 
@@ -82,13 +84,17 @@ class Secrets:
     """Secret values; they are passed to tasks, and ``repr`` does not show them."""
 
     access_key: str | None = option(
-        "accessKey", _secret, "of RocketMQ's ACL; with `secretKey`; never shown"
+        "accessKey", _secret, "access key of RocketMQ's ACL; requires `secretKey`; never shown"
     )
-    secret_key: str | None = option("secretKey", _secret, "of RocketMQ's ACL; never shown")
+    secret_key: str | None = option(
+        "secretKey", _secret, "secret key of RocketMQ's ACL; never shown"
+    )
     security_token: str | None = option(
-        "securityToken", _secret, "of temporary credentials; never shown"
+        "securityToken", _secret, "security token of temporary credentials; never shown"
     )
-    tls_key_password: str | None = option("tlsKeyPassword", _secret, "of that key; never shown")
+    tls_key_password: str | None = option(
+        "tlsKeyPassword", _secret, "password of that key; never shown"
+    )
 
 
 @dataclass(frozen=True)
@@ -96,17 +102,19 @@ class TlsFiles:
     """Paths of TLS files, the same on every node; None if not given."""
 
     ca_file: str | None = option(
-        "tlsCaFile", _path, "certificates to trust, PEM; those of the system if not given"
+        "tlsCaFile",
+        _path,
+        "file of certificates to trust, PEM; the system's certificates if not given",
     )
     cert_file: str | None = option(
-        "tlsCertFile", _path, "certificate to show, PEM, where brokers ask for one"
+        "tlsCertFile", _path, "file of the client certificate, PEM, if brokers require one"
     )
-    key_file: str | None = option("tlsKeyFile", _path, "its private key, PEM")
+    key_file: str | None = option("tlsKeyFile", _path, "file of its private key, PEM")
     verify: bool = option(
         "tlsVerify",
         parse_bool,
-        "`false`: take any certificate, which protects from no one who can answer in a broker's "
-        "place",
+        "`false`: accept any certificate, which does not protect against a server that "
+        "impersonates a broker",
         "true",
     )
 
@@ -120,18 +128,18 @@ class ClusterConnection:
     consumer_group: str = option(
         "consumerGroup",
         _group,
-        "names the reader to the brokers",
+        "group name under which brokers see the reader",
         "TOOLS_CONSUMER",  # the group of RocketMQ's own tools, which every broker knows
     )
     tls: TlsFiles | None = None
     """None if TLS is not used."""
     request_timeout_ms: int = option(
-        "requestTimeout", parse_duration_ms, "how long one request waits for its answer", "10s"
+        "requestTimeout", parse_duration_ms, "timeout of one request", "10s"
     )
     retry_timeout_ms: int = option(
         "retryTimeout",
         parse_duration_ms,
-        "how long a task goes on trying where a broker is away or too busy, before it fails",
+        "how long a task retries before it fails if a broker is unavailable or too busy",
         "60s",
     )
     secrets: Secrets = field(default_factory=Secrets, repr=False)
@@ -147,8 +155,9 @@ class LiveOptions:
     table: str = choice("table", "one of {}", *LIVE_TABLES)
     access: str = choice(
         "access",
-        "how messages are found: `consumequeue` pulls the queues; `index` asks the brokers' "
-        "indexes for `keys` or `uniqueKeys`; `auto` does that where they and a topic are given",
+        "how messages are found: `consumequeue` pulls the queues; `index` queries the "
+        "brokers' indexes for `keys` or `uniqueKeys`; `auto` uses the index if keys and a "
+        "topic are given",
         *("auto", "consumequeue", "index"),
     )
     commit_offsets: bool = option(
@@ -160,14 +169,14 @@ class LiveOptions:
     max_messages_per_pull: int = option(
         "maxMessagesPerPull",
         parse_count,
-        "messages asked for in one request; brokers give no more than their own limits (32)",
+        "most messages requested at once; brokers also apply their own limit (32)",
         "32",
     )
     dedupe: bool = option(
         "dedupe",
         parse_bool,
-        "`true`: drop the repeats of what `write` and `writeStream` sent more than once; see "
-        "[repeats](#repeats)",
+        "`true`: drop repeats of messages that `write` and `writeStream` sent more than "
+        "once; see [repeats](#repeats)",
         "false",
     )
 
@@ -187,12 +196,12 @@ class LiveSinkOptions:
     sink: SinkOptions
     """Options shared with the sink of stores; the path in them is empty."""
     group: str = option(
-        "producerGroup", _group, "names the writer to the brokers", "SPARK_PRODUCER"
+        "producerGroup", _group, "group name under which brokers see the writer", "SPARK_PRODUCER"
     )
     send_batch_bytes: int = option(
         "sendBatchBytes",
         partial(parse_bytes, high=4 << 20),
-        "most bytes of messages in one request, at most 4m; one message at least is sent",
+        "most bytes of messages in one request, at most 4m; a request has at least one message",
         "512k",
     )
 
@@ -211,11 +220,11 @@ _CONNECTION = (
     OptionInfo(
         "namesrvAddr",
         _addresses,
-        "name servers, `host:port`, several separated by `;`; needed",
+        "name servers as `host:port`, several separated by `;`; required",
         field="namesrv_addr",
     ),
     *_CREDENTIALS,
-    OptionInfo("useTLS", parse_bool, "`true`: all connections by TLS", "false", "use_tls"),
+    OptionInfo("useTLS", parse_bool, "`true`: use TLS for all connections", "false", "use_tls"),
     *_OF_TLS,
     *_TIMEOUTS,
 )
@@ -234,7 +243,8 @@ LIVE_OPTION_TABLE = (
     OptionInfo(
         "failOnDataLoss",
         parse_bool,
-        "asked-for offsets that are gone are an error; `false`: skipped, with a warning",
+        "`true`: requested offsets that are gone are an error; `false`: they are skipped "
+        "with a warning",
         "true",
         "fail_on_data_loss",
     ),
@@ -286,7 +296,7 @@ def parse_live_options(
     if parsed.dedupe and streaming:
         raise SourceOptionError(
             "dedupe",
-            "holds within one read, and a stream reads batch by batch: use Spark's "
+            "works within one read, but a stream reads batch by batch: use Spark's "
             "dropDuplicatesWithinWatermark on properties['__SPARK_BATCH__'], or read a batch",
         )
     return parsed
@@ -295,16 +305,16 @@ def parse_live_options(
 def _connection(values: Mapping[str, Any], given: Collection[str]) -> ClusterConnection:
     """Return the connection that these option values describe."""
     if "namesrvAddr" not in given:
-        raise SourceOptionError("namesrvAddr", "is needed: HOST:PORT of the name servers")
+        raise SourceOptionError("namesrvAddr", "is required: HOST:PORT of the name servers")
     use_tls = values.get("use_tls", False)
     for name in (info.name for info in _OF_TLS):
         if name in given and not use_tls:
             raise SourceOptionError(name, "has no effect without useTLS=true; add it, or drop this")
     check_together(given, "accessKey", "secretKey")
     if "securityToken" in given and "accessKey" not in given:
-        raise SourceOptionError("securityToken", "needs 'accessKey' and 'secretKey' beside it")
+        raise SourceOptionError("securityToken", "requires 'accessKey' and 'secretKey'")
     if "tlsKeyPassword" in given and "tlsKeyFile" not in given:
-        raise SourceOptionError("tlsKeyPassword", "needs 'tlsKeyFile' beside it; give it or drop")
+        raise SourceOptionError("tlsKeyPassword", "requires 'tlsKeyFile'; give it or drop")
     tls = filled(TlsFiles, values) if use_tls else None
     secrets = filled(Secrets, values)
     return filled(ClusterConnection, values, tls=tls, secrets=secrets)
@@ -316,14 +326,15 @@ def _check_table(options: LiveOptions, given: Collection[str], streaming: bool |
             raise SourceOptionError(
                 "table",
                 f"{options.table!r} cannot be followed, only messages; read it as a batch "
-                "(spark.read), in foreachBatch where it is wanted again and again",
+                "(spark.read), in foreachBatch if you need it repeatedly",
             )
         _check_selection(options.table, given)
         return
     reading = options.reading
     if reading.topics is None and reading.topic_pattern is None:
         raise SourceOptionError(
-            "topic", "is needed, or 'topicPattern': which topics shall be read? '.*' are all"
+            "topic",
+            "or 'topicPattern' is required: which topics are to be read? '.*' is all of them",
         )
     for topic in reading.topics or ():
         if topic.startswith(LMQ_PREFIX):
@@ -342,11 +353,13 @@ def _check_group(options: LiveOptions, given: Collection[str], streaming: bool |
     if streaming is False:
         raise SourceOptionError(
             "commitOffsets",
-            "is for streams: a batch does not learn when its rows have been processed. Use "
+            "is for streams: a batch is not told when its rows have been processed. Use "
             "readStream, with trigger(availableNow=True) to end when all is read",
         )
     if "consumerGroup" not in given:
-        raise SourceOptionError("commitOffsets", "needs 'consumerGroup': whose offsets are they?")
+        raise SourceOptionError(
+            "commitOffsets", "requires 'consumerGroup', the group whose offsets are committed"
+        )
 
 
 def _check_access(options: LiveOptions) -> None:
@@ -355,11 +368,11 @@ def _check_access(options: LiveOptions) -> None:
         return
     if reading.keys is None and reading.unique_keys is None:
         raise SourceOptionError(
-            "access", "'index' needs option 'keys' or 'uniqueKeys': the index finds keys only"
+            "access", "'index' requires option 'keys' or 'uniqueKeys': the index only finds keys"
         )
     if reading.topics is None:
         raise SourceOptionError(
-            "access", "'index' needs option 'topic': brokers find a key within a topic only"
+            "access", "'index' requires option 'topic': brokers only find a key within a topic"
         )
 
 

@@ -32,7 +32,7 @@ class Missing(NamedTuple):
     def __str__(self) -> str:
         low, high = self.held
         return (
-            f"offsets {self.start} to {self.stop - 1} of {self.queue} are not there; it has "
+            f"offsets {self.start} to {self.stop - 1} of {self.queue} do not exist; it has "
             f"{f'{low} to {high - 1}' if low < high else f'no message, the next gets {high}'}"
         )
 

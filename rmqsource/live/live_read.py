@@ -87,7 +87,7 @@ def plan_live_read(options: LiveOptions) -> list[AnySplit]:
     if missing and options.reading.fail_on_data_loss:
         raise LiveDataLossError(missing[0].store, str(missing[0]))
     for lost in missing:
-        logger.warning("%s: left out, as they are gone", lost)
+        logger.warning("%s: skipped, because they are gone", lost)
     return [*map(KeySplit, places), *split_ranges(options, ranges)]
 
 
@@ -252,8 +252,9 @@ async def _find(cluster: Cluster, place: KeyPlace, key: str, question: KeyQuesti
             raise KeyLookupError(
                 place.store,
                 f"its index has {asked_for} or more messages of topic {place.topic!r} for key "
-                f"{key!r} within a second ({begin} ms since the epoch), and an answer has no room "
-                f"for more of up to {sizes.max():,} bytes, nor ever for more than {_MOST}",
+                f"{key!r} within a second ({begin} ms since the epoch), and an answer has no "
+                f"room for more messages of up to {sizes.max():,} bytes, and never for more "
+                f"than {_MOST}",
             )
         else:
             middle = (begin + end) // 2
@@ -371,7 +372,7 @@ class LiveBatches:
     def _report(self) -> None:
         for queue, (first, count) in self._lost.items():
             logger.warning(
-                "%s: %d messages are gone and left out, from offset %d on", queue, count, first
+                "%s: %d messages are gone and skipped, from offset %d on", queue, count, first
             )
         for store in self._stores.values():
             store.batches.report()

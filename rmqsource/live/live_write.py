@@ -155,9 +155,7 @@ class _Task:
         yield Check(
             "queue_id",
             rows.queue_id >= most,
-            lambda row: (
-                f"names no queue of topic {rows.topics[rows.topic_code[row]]!r} that may be written"
-            ),
+            lambda row: f"is not a writable queue of topic {rows.topics[rows.topic_code[row]]!r}",
         )
         yield Check(
             "properties",
@@ -268,14 +266,12 @@ class LiveSender:
                 info = await self._cluster.name_servers.cluster_info()
                 if not info.brokers:
                     # Name servers forget topics with their last broker, which may come back.
-                    raise ClientError(f"{err}. There is no broker at present") from err
+                    raise ClientError(f"{err}. No broker is available at present") from err
             return await self._publish_queues_now(topic)  # it may have been created in between
 
         queues = await self._cluster.patiently(f"route of topic {topic!r}", topic, ask)
         if not queues:
-            raise ClientError(
-                f"topic {topic!r} has no queue that may be written, or no broker with a master"
-            )
+            raise ClientError(f"topic {topic!r} has no writable queue, or no broker with a master")
         return queues
 
     async def _publish_queues_now(self, topic: str) -> Sequence[MessageQueue]:

@@ -145,7 +145,7 @@ class QueuePulls:
                 is_lost = at < result.min_offset or _misses_none(chunk, subscription)
                 return _nothing(chunk, at, max(stop, at + 1), is_lost=is_lost)
             reason = (
-                f"{chunk.queue} ends at offset {result.max_offset}, and had messages up to "
+                f"{chunk.queue} ends at offset {result.max_offset}, but had messages up to "
                 f"{chunk.end - 1} when the read was planned"
             )
             try:
@@ -182,7 +182,9 @@ class QueuePulls:
             except BrokerError as err:
                 if subscription.kind != SQL92 or not _refuses_filter(err):
                     raise
-                logger.info("%s does not filter by SQL, so it is done here: %s", chunk.store, err)
+                logger.info(
+                    "%s does not filter by SQL, so messages are filtered here: %s", chunk.store, err
+                )
                 return None
 
         result = await cluster.patiently(str(queue), queue.topic, attempt, named=False)

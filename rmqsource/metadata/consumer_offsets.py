@@ -111,7 +111,7 @@ def _commits(snapshot: StoreSnapshot, options: SourceOptions) -> list[_Commit]:
         for queue_id, offset in sorted(offsets.items()):
             if not -_INT32_MAX <= queue_id <= _INT32_MAX or not -_INT64_MAX <= offset <= _INT64_MAX:
                 raise StoreFormatError(
-                    f"queue {queue_id} of {topic}@{group} has offset {offset}: too large a number",
+                    f"queue {queue_id} of {topic}@{group} has offset {offset}, which is too large",
                     snapshot.directory.resolve(CONFIG_DIR, "consumerOffset.json"),
                 )
             if selection.has_queue(topic, queue_id):
@@ -172,7 +172,7 @@ class _Queues:
     def _read_facts(self, key: SelectedQueue) -> QueueFacts:
         exists = key.is_batch or (key.topic, key.queue_id) in self._snapshot.queue_paths
         if not exists:
-            self._snapshot.kind.require_queue_files("where a group stands cannot be told")
+            self._snapshot.kind.require_queue_files("the lag of groups is not known")
         return queue_facts(self._snapshot, key) if exists else _NO_QUEUE
 
     def _record_of(self, key: SelectedQueue, queue_offset: int) -> int:

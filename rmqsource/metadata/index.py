@@ -44,7 +44,7 @@ def rows(snapshot: StoreSnapshot, options: SourceOptions) -> Iterator[Table]:
         try:
             yield from until_damage(_file_rows(snapshot, file), what, options)
         except FileVanishedError:  # its records have expired
-            logger.info("%s was deleted meanwhile", what)
+            logger.info("%s was deleted in the meantime", what)
 
 
 def _file_rows(snapshot: StoreSnapshot, file: IndexFileEntry) -> Iterator[Table]:

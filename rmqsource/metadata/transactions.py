@@ -190,7 +190,7 @@ def _find_pending(
 ) -> None:
     offsets: dict[int, int] = {}
     with skip_damaged("config/consumerOffset.json", options):
-        snapshot.kind.require_config_files("which transactions wait for an answer is not known")
+        snapshot.kind.require_config_files("pending transactions are not known")
         every = load_consumer_offsets(snapshot.directory)
         offsets = every.get((TRANSACTION_GROUP, HALF_TOPIC), {})
     checked_to = offsets.get(0, 0)

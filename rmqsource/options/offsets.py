@@ -18,7 +18,7 @@ SPECIFIC = "specific"
 # Spark's Kafka source uses these numbers for the two words in its JSON.
 _LATEST_NUMBER = -1
 _EARLIEST_NUMBER = -2
-_EXPECTED = 'earliest, latest, or JSON as {"topic": {"0": 12, "1": 0}}'
+_EXPECTED = 'earliest, latest, or JSON such as {"topic": {"0": 12, "1": 0}}'
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _parse(option: str, text: str, word: str, number: int) -> OffsetBound:
         if not isinstance(queues, dict) or not queues or not topic:
             raise SourceOptionError(
                 option,
-                f'topic {topic!r} needs offsets by queue as {{"0": 12}}; found {queues!r}',
+                f'topic {topic!r} needs offsets by queue such as {{"0": 12}}; found {queues!r}',
             )
         for queue, value in queues.items():
             queue_id = parse_int(option, queue, 0, INT32_MAX)
@@ -117,5 +117,6 @@ def _offset(option: str, topic: str, queue_id: int, value: Any, word: str) -> in
 def _refused(option: str, found: str, word: str) -> SourceOptionError:
     end = "start" if word == EARLIEST else "end"
     return SourceOptionError(
-        option, f"a batch cannot {end} at {found}, nothing would be read; use {word} or offsets"
+        option,
+        f"a batch cannot {end} at {found}, because it would read nothing; use {word} or offsets",
     )

@@ -64,7 +64,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def parse_text(option: str, text: str) -> str:
     """Return the text unchanged; a blank one is an error."""
     if not text.strip():
-        raise SourceOptionError(option, "is empty; give a value or leave the option away")
+        raise SourceOptionError(option, "is empty; give a value or omit the option")
     return text
 
 
@@ -100,7 +100,7 @@ def parse_bytes(option: str, text: str, low: int = 1, high: int = INT64_MAX) -> 
         return size
     raise SourceOptionError(
         option,
-        f"expected a number of bytes from {low} to {high}, as 1048576, 64k, 128m or 1g; "
+        f"expected a number of bytes from {low} to {high}, such as 1048576, 64k, 128m or 1g; "
         f"found {text!r}",
     )
 
@@ -110,7 +110,7 @@ def parse_duration_ms(option: str, text: str) -> int:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise SourceOptionError(
-            option, f"expected a time span as 500ms, 30s, 15m, 2h or 1d; found {text!r}"
+            option, f"expected a time span such as 500ms, 30s, 15m, 2h or 1d; found {text!r}"
         )
     return int(match[1]) * _UNIT_MS[match[2].lower()]
 
@@ -163,7 +163,7 @@ def parse_int_list(option: str, text: str, high: int = INT32_MAX) -> tuple[int, 
     else:
         items = text.split(",")
     if not items or any(isinstance(item, (bool, float, list, dict)) for item in items):
-        raise SourceOptionError(option, f"expected integers as 0,1 or [0, 1]; found {text!r}")
+        raise SourceOptionError(option, f"expected integers such as 0,1 or [0, 1]; found {text!r}")
     return tuple(dict.fromkeys(parse_int(option, str(item), 0, high) for item in items))
 
 
@@ -198,8 +198,8 @@ def parse_message_ids(option: str, text: str) -> tuple[str, ...]:
         if not is_message_id(message_id):
             raise SourceOptionError(
                 option,
-                "expected offset message ids of 32 or 56 hex digits (column message_id); found "
-                f"{message_id!r}. For a client's message id use uniqueKeys",
+                "expected offset message ids of 32 or 56 hex digits (column message_id); "
+                f"found {message_id!r}. For a client message id, use uniqueKeys",
             )
     return ids
 
@@ -225,7 +225,7 @@ def parse_tags(option: str, text: str) -> tuple[str, ...] | None:
 def delay_levels_text(option: str, text: str) -> str:
     """Return delay levels in the form of a broker's configuration file."""
     if not _DELAY_LEVELS.fullmatch(text.strip()):
-        raise SourceOptionError(option, f"expected times as 1s 5s 10m 2h; found {text!r}")
+        raise SourceOptionError(option, f"expected times such as 1s 5s 10m 2h; found {text!r}")
     return text.strip()
 
 
@@ -278,8 +278,8 @@ def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | Non
     if match is None or instant is None:
         raise SourceOptionError(
             option,
-            f"expected {other}ISO 8601 with an offset as "
-            f"2026-01-31T09:00:00Z or 2026-01-31T17:00:00+08:00; found {text!r}",
+            f"expected {other}ISO 8601 with an offset such as 2026-01-31T09:00:00Z or "
+            f"2026-01-31T17:00:00+08:00; found {text!r}",
         )
     if match["offset"] is None and zone is not None:
         return instant - _zone_offset_ns(instant, zone)
@@ -287,7 +287,7 @@ def parse_instant_ns(option: str, text: str, other: str = "", zone: tzinfo | Non
         raise SourceOptionError(
             option,
             f"{text!r} has no offset from UTC; if it is UTC, write {_utc_text(match)!r}, "
-            "else add its offset, as +08:00",
+            "otherwise add its offset, such as +08:00",
         )
     return instant - _offset_minutes(option, match["offset"]) * 60_000 * _NS_PER_MS
 
@@ -304,8 +304,8 @@ def _no_seconds(option: str, number: int) -> int:
         return number
     raise SourceOptionError(
         option,
-        f"{number} looks like seconds, expected are milliseconds: write {number * 1000}; if "
-        f"milliseconds are meant, write {shown_ms(number)}",
+        f"{number} looks like seconds, but milliseconds are expected: write {number * 1000}; "
+        f"if you meant milliseconds, write {shown_ms(number)}",
     )
 
 
@@ -415,15 +415,17 @@ def given_options(
         if info is None and name.lower() in _OF_A_CATALOG:
             raise SourceOptionError(
                 name,
-                "is what Spark's catalog notes of a table, which loses the options of a source "
-                "in Python; use CREATE TEMPORARY VIEW … USING `rocketmq-store` OPTIONS (…)",
+                "is set by Spark's catalog for a table, which loses the options of a Python "
+                "source; use CREATE TEMPORARY VIEW … USING `rocketmq-store` OPTIONS (…)",
             )
         if info is None:
             names = [info.name for info in table]
             hint = did_you_mean(name, names) or f"; options are {', '.join(names)}"
             raise SourceOptionError(name, f"is unknown{where}{hint}")
         if info.name in given:
-            raise SourceOptionError(info.name, "is given twice, in different case of letters")
+            raise SourceOptionError(
+                info.name, "is given twice, with different upper and lower case"
+            )
         if text is not None:
             given[info.name] = (info, str(text))
     return given
@@ -447,4 +449,4 @@ def check_together(given: Collection[str], one: str, other: str) -> None:
     """Raise if only one of two options is given."""
     for name, missing in ((one, other), (other, one)):
         if name in given and missing not in given:
-            raise SourceOptionError(name, f"needs {missing!r} beside it; give both or neither")
+            raise SourceOptionError(name, f"requires {missing!r}; give both or neither")

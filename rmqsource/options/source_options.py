@@ -102,8 +102,9 @@ class SourceOptions:
         metadata=declared(
             "startingOffsets",
             parse_starting_offsets,
-            '`earliest`, or JSON `{"topic":{"0":12}}` (-2 = earliest); queues not named start at '
-            "their first message; applies to each store; in a stream also `latest` (-1)",
+            '`earliest`, or JSON `{"topic":{"0":12}}` (-2 = earliest); other queues '
+            "start at their first message; applies to each store; streams also accept "
+            "`latest` (-1)",
             "earliest",
         ),
     )
@@ -112,29 +113,29 @@ class SourceOptions:
         metadata=declared(
             "endingOffsets",
             parse_ending_offsets,
-            '`latest`, or JSON `{"topic":{"0":12}}`, exclusive (-1 = latest); queues not named end '
-            "at their last message; applies to each store",
+            '`latest`, or JSON `{"topic":{"0":12}}`, exclusive (-1 = latest); other '
+            "queues end at their last message; applies to each store",
             "latest",
         ),
     )
     keys: tuple[str, ...] | None = option(
-        "keys", parse_list, "words of property KEYS: JSON array, or separated by commas"
+        "keys", parse_list, "keys (words of property KEYS): a JSON array, or separated by commas"
     )
     keys_from: str | None = option(
         "keysFrom",
         parse_place,
-        "file of keys, or a directory of such files, which tasks read: Parquet with a column `key` "
-        "or with one column of strings, or text with a key a line; messages that have one as a "
-        "word of KEYS or as UNIQ_KEY, of table `keys` the rows of those keys; "
-        "[millions of keys](#millions-of-keys)",
+        "file of keys, or a directory of such files, which tasks read: Parquet with a column "
+        "`key` or with a single column of strings, or text with one key per line; selects "
+        "messages that have one of them as a word of KEYS or as UNIQ_KEY, and from table "
+        "`keys` the rows of those keys; see [millions of keys](#millions-of-keys)",
     )
     unique_keys: tuple[str, ...] | None = option(
         "uniqueKeys",
         parse_list,
-        "values of UNIQ_KEY (client message ids): JSON array, or separated by commas",
+        "values of UNIQ_KEY (client message ids): a JSON array, or separated by commas",
     )
     message_ids: tuple[str, ...] | None = option(
-        "messageIds", parse_message_ids, "offset message ids: JSON array, or separated by commas"
+        "messageIds", parse_message_ids, "offset message ids: a JSON array, or separated by commas"
     )
     """Upper-case hex, 32 digits (IPv4 store host) or 56 (IPv6)."""
     tags: tuple[str, ...] | None = option(
@@ -144,12 +145,15 @@ class SourceOptions:
     sql_filter: str | None = option(
         OPTION,
         parse_text,
-        "RocketMQ's SQL92 over properties, as a consumer's `MessageSelector.bySql`; see "
+        "a SQL92 filter over properties, like a consumer's `MessageSelector.bySql`; see "
         "[SQL92](#sql92)",
     )
     """RocketMQ's SQL92, checked to parse."""
     sql_dialect: int = choice(
-        "sqlDialect", "of `sqlFilter`: `5`, or `4` for what a 4.x broker makes of it", 5, 4
+        "sqlDialect",
+        "dialect of `sqlFilter`: `5`, or `4` to evaluate it as a 4.x broker does",
+        5,
+        4,
     )
     where: tuple[Comparison, ...] = field(
         default=(),
@@ -160,57 +164,64 @@ class SourceOptions:
     """A conjunction."""
     access: str = choice(
         "access",
-        "force an access path: {}. `consumequeue` reads queues as they are; where one evidently "
-        "lost units of messages that are in the log, it is an error with `FAILFAST`, else a "
-        "warning",
+        "force an access path: {}. `consumequeue` reads queues as they are; if a queue has "
+        "evidently lost units of messages that are in the log, that is an error with "
+        "`FAILFAST`, otherwise a warning",
         *("auto", "commitlog", "consumequeue", "index", "compaction"),
     )
-    mode: str = choice("mode", "what damage does: {}", "FAILFAST", "PERMISSIVE", "DROPMALFORMED")
-    check_crc: bool = option("checkCRC", parse_bool, "check the CRC of bodies too", "false")
+    mode: str = choice(
+        "mode", "what happens at damage: {}", "FAILFAST", "PERMISSIVE", "DROPMALFORMED"
+    )
+    check_crc: bool = option(
+        "checkCRC", parse_bool, "`true`: also check the CRCs of bodies", "false"
+    )
     snapshot: str | None = option("snapshot", parse_text, "a token from `rmqsource.snapshot(path)`")
     store_time_slack_ms: int = option(
         "storeTimeSlackMs",
         parse_int,
-        "how far store times may run backwards before pruning by time may miss a message",
+        "how far store times may go backwards without pruning by time missing a message",
         "600000",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         parse_bool,
-        "asked-for offsets that are gone are an error; `false`: skipped, listed in `table=plan`",
+        "`true`: requested offsets that are gone are an error; `false`: they are skipped and "
+        "listed in `table=plan`",
         "true",
     )
     max_offsets_per_trigger: int | None = option(
-        "maxOffsetsPerTrigger", _messages, "stream: most messages of a batch, over all stores"
+        "maxOffsetsPerTrigger", _messages, "stream: most messages per batch, over all stores"
     )
     max_bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         parse_bytes,
-        "stream: most bytes of the log of a batch, over all stores; one record at least",
+        "stream: most bytes of the log per batch, over all stores; at least one record is read",
     )
     min_offsets_per_trigger: int | None = option(
-        "minOffsetsPerTrigger", _messages, "stream: a batch waits for so many messages"
+        "minOffsetsPerTrigger", _messages, "stream: a batch waits for this many messages"
     )
     max_trigger_delay_ms: int = option(
         "maxTriggerDelay",
         parse_duration_ms,
-        "stream: it waits so long at most (`minOffsetsPerTrigger`)",
+        "stream: longest wait for `minOffsetsPerTrigger`",
         "15m",
     )
     read_up_to: str = choice(
-        "readUpTo", "stream: how far a batch may go: {}", "dispatched", "written", "flushed"
+        "readUpTo", "stream: up to where a batch may read: {}", "dispatched", "written", "flushed"
     )
-    max_partition_bytes: int = option("maxPartitionBytes", parse_bytes, "bytes of a split", "128m")
-    min_partitions: int | None = option("minPartitions", parse_count, "least number of splits")
-    max_partitions: int = option("maxPartitions", parse_count, "greatest number of splits", "4000")
-    batch_rows: int = option("batchRows", parse_count, "most rows of a record batch", "10000")
+    max_partition_bytes: int = option(
+        "maxPartitionBytes", parse_bytes, "size of a split in bytes", "128m"
+    )
+    min_partitions: int | None = option("minPartitions", parse_count, "minimum number of splits")
+    max_partitions: int = option("maxPartitions", parse_count, "maximum number of splits", "4000")
+    batch_rows: int = option("batchRows", parse_count, "maximum rows of a record batch", "10000")
     batch_bytes: int = option(
-        "batchBytes", _batch_bytes, "bytes at which a record batch is handed over", "6m"
+        "batchBytes", _batch_bytes, "size in bytes at which a record batch is handed over", "6m"
     )
     max_decoded_bytes: int = option(
         "maxDecodedBytes",
         _batch_bytes,
-        "most that a compressed body or inner batch may expand to; more is damage",
+        "largest size to which a compressed body or inner batch may expand; more is damage",
         f"{MAX_DECODED_BYTES >> 20}m",
     )
     body: str = choice("body", "`decoded` or `raw` (as stored)", "decoded", "raw")
@@ -226,20 +237,24 @@ class SourceOptions:
 
 
 STORE_OPTIONS = (
-    OptionInfo("mappedFileSizeCommitLog", _file_size, "bytes of a log segment"),
-    OptionInfo("mappedFileSizeConsumeQueue", _file_size, "bytes of a queue file"),
-    OptionInfo("mapperFileSizeBatchConsumeQueue", _file_size, "bytes of a batch queue"),
-    OptionInfo("mappedFileSizeConsumeQueueExt", _file_size, "bytes of an ext queue"),
-    OptionInfo("maxHashSlotNum", parse_count, "slots of an index file"),
-    OptionInfo("maxIndexNum", parse_count, "entries of an index file"),
+    OptionInfo("mappedFileSizeCommitLog", _file_size, "size of a log segment in bytes"),
+    OptionInfo("mappedFileSizeConsumeQueue", _file_size, "size of a queue file in bytes"),
+    OptionInfo(
+        "mapperFileSizeBatchConsumeQueue", _file_size, "size of a batch queue file in bytes"
+    ),
+    OptionInfo(
+        "mappedFileSizeConsumeQueueExt", _file_size, "size of an extension queue file in bytes"
+    ),
+    OptionInfo("maxHashSlotNum", parse_count, "number of slots in an index file"),
+    OptionInfo("maxIndexNum", parse_count, "number of entries in an index file"),
     OptionInfo(
         "storePathCommitLog",
         lambda option, text: ",".join(parse_list(option, text)),
-        "directories of the log, separated by commas; relative ones are below each store root",
+        "directories of the log, separated by commas; relative ones are under each store root",
     ),
-    OptionInfo("dLegerSelfId", parse_text, "node of a DLedger group, as `n0`"),
-    OptionInfo("dLegerPeers", parse_text, "nodes of a DLedger group, as `n0-host:port;…`"),
-    OptionInfo("messageDelayLevel", delay_levels_text, "delay levels, as `1s 5s 10m 2h`"),
+    OptionInfo("dLegerSelfId", parse_text, "node of a DLedger group, such as `n0`"),
+    OptionInfo("dLegerPeers", parse_text, "nodes of a DLedger group, such as `n0-host:port;…`"),
+    OptionInfo("messageDelayLevel", delay_levels_text, "delay levels, such as `1s 5s 10m 2h`"),
 )
 """Sizes and locations of a store: the keys of a broker's configuration file that reads need."""
 
@@ -289,9 +304,9 @@ _BATCH_ONLY = {
     "endingOffsets": "a stream has no end; read a batch (spark.read), or stop the query",
     "endingTimestamp": "a stream has no end; read a batch (spark.read), or stop the query",
     "snapshot": "a stream follows the store; a snapshot is for batches (spark.read)",
-    "keysFrom": "keys of a file are those of one moment: read a batch (spark.read), or join in "
+    "keysFrom": "a file of keys is read only once: read a batch (spark.read), or join in "
     "foreachBatch",
-    "messageIds": "a message id names one message that is there: read a batch (spark.read)",
+    "messageIds": "a message id names one message that already exists: read a batch (spark.read)",
 }
 _STREAMED_TABLES = ("messages", "keys")
 _STREAMED_ACCESS = ("auto", "commitlog")
@@ -323,7 +338,9 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     _check_where(parsed)
     _check_table(parsed, given)
     if "sqlDialect" in given and parsed.sql_filter is None:
-        raise SourceOptionError("sqlDialect", "is of option 'sqlFilter': give that too, or drop it")
+        raise SourceOptionError(
+            "sqlDialect", "applies only to option 'sqlFilter': give that too, or drop this"
+        )
     sql_option(parsed)
     _check_ranges(parsed)
     _check_offset_topics(parsed)
@@ -388,8 +405,8 @@ def _check_stream(options: SourceOptions, given: Collection[str]) -> None:
     if options.table not in _STREAMED_TABLES:
         raise SourceOptionError(
             "table",
-            f"{options.table!r} cannot be followed, only {' and '.join(_STREAMED_TABLES)}; read it "
-            "as a batch (spark.read), in foreachBatch where it is wanted again and again",
+            f"{options.table!r} cannot be followed, only {' and '.join(_STREAMED_TABLES)}; "
+            "read it as a batch (spark.read), in foreachBatch if you need it repeatedly",
         )
     if options.access not in _STREAMED_ACCESS:
         raise SourceOptionError(
@@ -417,7 +434,7 @@ def _check_table(options: SourceOptions, given: Collection[str]) -> None:
     keyless = options.keys is None and options.unique_keys is None and not compared
     if options.access == "index" and options.table != "keys" and keyless:
         raise SourceOptionError(
-            "access", "'index' needs option 'keys' or 'uniqueKeys': the index finds keys only"
+            "access", "'index' requires option 'keys' or 'uniqueKeys': the index only finds keys"
         )
 
 
@@ -431,7 +448,7 @@ def _check_where(options: SourceOptions) -> None:
         )
     for comparison in options.where:
         if comparison.column == "key" and options.table == "messages":
-            reason = "column key exists in table keys only; give option table=keys, or option keys"
+            reason = "column key exists only in table keys; give option table=keys, or option keys"
             raise column_error(_WHERE, comparison, reason)
 
 
@@ -448,7 +465,7 @@ def _check_ranges(options: SourceOptions) -> None:
         raise SourceOptionError(
             "startingTimestamp",
             f"{shown_ms(start)} is {start - end} ms after endingTimestamp {shown_ms(end)}, "
-            "which is exclusive; is one the other?",
+            "which is exclusive; are the two swapped?",
         )
     if options.min_partitions is not None and options.min_partitions > options.max_partitions:
         raise SourceOptionError(

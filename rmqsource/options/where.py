@@ -18,10 +18,11 @@ OPERATORS = ("=", "<", "<=", ">", ">=")
 IN = "in"
 
 _ALLOWED = (
-    "allowed are comparisons joined by AND: topic, unique_key, message_id, tags and (table keys) "
-    "key with = 'text' or IN ('a', 'b'); queue_id, queue_offset and commit_log_offset with "
-    "= < <= > >= and an integer, or IN (1, 2); store_timestamp with = < <= > >= and a time with "
-    "its offset as '2026-01-31T09:00:00Z', or IN of such; a quote in a text is written ''"
+    "allowed are comparisons joined by AND: topic, unique_key, message_id, tags and (table "
+    "keys) key with = 'text' or IN ('a', 'b'); queue_id, queue_offset and commit_log_offset "
+    "with = < <= > >= and an integer, or IN (1, 2); store_timestamp with = < <= > >= and a "
+    "time with its offset such as '2026-01-31T09:00:00Z', or IN with such times; a quote in "
+    "a text is written ''"
 )
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -160,7 +161,7 @@ class _Parser:
 
     def _instant(self, text: str, start: int) -> int:
         if not _TIME.fullmatch(text.strip()):
-            expected = "a time to the microsecond or less as '2026-01-31T09:00:00.000Z'"
+            expected = "a time of at most microsecond precision such as '2026-01-31T09:00:00.000Z'"
             raise self._error(f"expected {expected}; found {text!r}", start)
         try:
             return parse_instant_ns(self._option, text)
@@ -174,7 +175,9 @@ class _Parser:
 
     def _unexpected(self, expected: str, token: _Token) -> SourceOptionError:
         if token is _END:
-            return self._error(f"expected {expected}; it ends too early", len(self._text.rstrip()))
+            return self._error(
+                f"expected {expected}; the text ends too early", len(self._text.rstrip())
+            )
         return self._error(f"expected {expected}; found {token.text[:_SHOWN]!r}", token.start)
 
     def _error(self, reason: str, start: int) -> SourceOptionError:

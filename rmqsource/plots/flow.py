@@ -137,5 +137,5 @@ def lookup_and_scan(frame: Any, ax: Any = None) -> Any:
         style.bars(ax, labels, list(frame["bytes_to_read"]), texts, colours)
         read = frame["bytes_to_read"].to_list()
         share = style.percent_text(read[0] / read[1]) if read[1] else "0 %"
-        style.title(ax, f"The look-up reads {share} of what the scan reads")
+        style.title(ax, f"The lookup reads {share} of what the scan reads")
         return ax

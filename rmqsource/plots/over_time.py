@@ -135,7 +135,7 @@ def stream_lag(progresses: Iterable[Any], ax: Any = None, value: str = "messages
         field, text = _LAGS[value]
         lines = _lines(progresses, field)
         if not lines:
-            return style.nothing(ax, "No progress tells how far a stream is behind")
+            return style.nothing(ax, "No progress report shows how far behind a stream is")
         worst = lines[0]
         if worst.most == 0:
             return style.nothing(ax, "No stream is behind after any batch")

@@ -38,7 +38,7 @@ def bars_of_topics(frame: Any) -> Bars:
     )
     total = held["bytes"].sum()
     share = style.percent_text(rows[0].value / total)
-    of = f"{style.bytes_text(total)} that records take"
+    of = f"{style.bytes_text(total)} taken up by records"
     return Bars(f"{style.short(rows[0].label[0])} fills {share} of the {of}", rows)
 
 

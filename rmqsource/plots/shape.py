@@ -47,14 +47,16 @@ def latency(frame: Any, ax: Any = None) -> Any:
         ax = style.axes_or_new(ax)
         frame = frame[frame["is_direct"]]
         if len(frame) == 0:
-            return style.nothing(ax, "No message was stored at once, without a delay of the broker")
+            return style.nothing(
+                ax, "No message was stored directly, without a delay by the broker"
+            )
         ahead = int(frame.loc[frame["low"] < 0, "messages"].sum())
         _histogram(ax, _bars(frame))
         half, top = _quantile(frame, 50), _quantile(frame, 99)
         style.duration_axis(ax.xaxis)
-        style.x_label(ax, "from born (producer) to stored (broker); 0 ms stands at the left end")
+        style.x_label(ax, "from born (producer) to stored (broker); 0 ms is at the left end")
         half_text, top_text = (style.about_text(n, style.duration_text) for n in (half, top))
-        clocks = f"; {style.plural(ahead, 'message')} less than 0 by their clocks" if ahead else ""
+        clocks = f"; {style.plural(ahead, 'message')} below 0 by their clocks" if ahead else ""
         text = f"Half of the messages are stored within {half_text}, 99 % within {top_text}{clocks}"
         style.title(ax, text)
         return ax
@@ -146,7 +148,7 @@ def queue_skew(frame: Any, ax: Any = None) -> Any:
         ax.set_ylim(len(worst) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
         ax.set_xlim(0, max(worst.max() * 1.1, 2))
-        style.x_label(ax, "messages of a queue, as multiple of an even share (dashed line)")
+        style.x_label(ax, "messages of a queue, as a multiple of an even share (dashed line)")
         style.title(
             ax,
             f"{style.short(worst.index[0])} is the least even: its fullest queue has "

@@ -100,7 +100,7 @@ def _head(findings: ReportData, made_at_ms: int) -> str:
         span += f" ({took})."
     return (
         f"<h1>{text(_heading(findings))}</h1>\n<p>{text(span)}</p>\n"
-        f'<p class="note">From the files in {text(", ".join(counts.stores))} alone, made at '
+        f'<p class="note">Made only from the files in {text(", ".join(counts.stores))} at '
         f"{moment(made_at_ms)} UTC. All times are UTC.</p>\n"
     )
 
@@ -170,7 +170,7 @@ def _traffic(findings: ReportData) -> Iterator[str]:
     steps = findings.traffic["time"].nunique()
     if steps == 1:
         step = duration_text(findings.traffic.attrs["step_ms"])
-        yield note(f"All messages were stored within {step}: there is no course to draw.")
+        yield note(f"All messages were stored within {step}, so there is no course to draw.")
         return
     yield '<div class="charts">'
     for value in ("messages", "bytes") if steps else ("messages",):
@@ -206,9 +206,10 @@ def _disk(findings: ReportData) -> Iterator[str]:
     yield table_html("topics", (*heads, "newer half", "kept for"), rows)
     yield _more(len(held))
     yield note(
-        "Rates are over the time from the store's first to its last message; what that makes a day "
-        "is left out where it is less than an hour. Newer half: bytes of the newer half of that "
-        "time against the older half. Kept for: from the oldest message to the store's newest."
+        "Rates are averages from the store's first message to its last; the rate per day is "
+        "left out if that time is less than an hour. Newer half: bytes in the newer half of "
+        "that time compared with the older half. Kept for: from the oldest message to the "
+        "store's newest."
     )
 
 
@@ -224,19 +225,19 @@ def _messages(findings: ReportData) -> Iterator[str]:
         yield table_html("latency", _WAITS, [_waits(row) for row in _first(direct)])
         yield _more(len(direct))
         yield note(
-            "By the producer's clock and the broker's. Clock ahead: messages born after they were "
-            "stored. Median, 95 % and 99 %, of times as of sizes: so many messages take that or "
-            "less. They are exact below 512 (ms or bytes), above at most 0.4 % too large, and "
-            "shown with three digits."
+            "Times are by the clocks of producer and broker. Clock ahead: messages born "
+            "after they were stored. Median, 95 % and 99 %: half, 95 % and 99 % of the "
+            "messages take this time or size, or less. Below 512 (ms or bytes) these values "
+            "are exact, above that at most 0.4 % too large; they are shown with three digits."
         )
     if len(later):
-        yield "<h3>Waits that were meant</h3>"
+        yield "<h3>Intended waits</h3>"
         yield table_html("waits", _WAITS, [_waits(row) for row in _first(later)])
         yield _more(len(later))
         yield note(
-            "Messages that the broker stored again after a delay, a retry or a commit, and those "
-            "in topics of its own. They keep the time at which they were born, so that their time "
-            "to the store is no latency: none of it is in the figures above."
+            "These are messages that the broker stored again after a delay, a retry or a "
+            "commit, and those in its own topics. They keep the time at which they were "
+            "born, so their time to the store is not latency and is not included above."
         )
 
 
@@ -262,7 +263,7 @@ def _spread(findings: ReportData) -> Iterator[str]:
     yield bar_chart(bars_of_tags(findings.tags))
     yield bar_chart(bars_of_keys(findings.top_keys))
     yield "</div>"
-    yield note("Of topics that applications send to; in those of the broker are copies.")
+    yield note("Only topics that applications send to; the broker's own topics have copies.")
 
 
 def _consumers(findings: ReportData) -> Iterator[str]:
@@ -289,7 +290,8 @@ def _consumers(findings: ReportData) -> Iterator[str]:
     yield table_html("consumer lag", (*heads, "stored to"), rows)
     yield _more(len(behind))
     yield note(
-        "Time behind: how much older the first message not consumed is than the queue's newest."
+        "Time behind: the store time of the queue's newest message minus that of the first "
+        "message not consumed."
     )
 
 

@@ -76,15 +76,16 @@ def _state(one: StoreHealth, findings: ReportData, several: bool) -> Judgement:
     if one.state == StoreState.STOPPED.value:
         return Judgement(subject, GOOD, "Stopped cleanly.")
     if one.state == StoreState.LIVE.value:
-        text = "Open in a broker. The figures are of the moment when the report was made."
+        text = "Open in a broker. The figures are those at the time of the report."
         return Judgement(subject, GOOD, text)
     if one.state == StoreState.CRASHED.value:
         return Judgement(
             subject,
             ACT,
-            "Not stopped cleanly: the file abort is there, and no broker here has the store open.",
-            "If it is a copy of a running broker's files, nothing. After a crash a broker mends it "
-            "when it starts; recover does so without one, and says beforehand what it would cut.",
+            "Not stopped cleanly: the file abort exists, and no broker here has the store open.",
+            "Nothing, if it is a copy of a running broker's files. After a crash, a broker "
+            "repairs the store when it starts; recover does so without a broker, and its "
+            "--dry-run shows what it would cut.",
             (
                 _command("recover", one.store, findings, "--dry-run"),
                 _command("recover", one.store, findings),
@@ -94,7 +95,7 @@ def _state(one: StoreHealth, findings: ReportData, several: bool) -> Judgement:
         subject,
         ACT,
         f"Not known. {one.problem}.",
-        "See that the disk is mounted and the path is right, then check the store.",
+        "Make sure that the disk is mounted and the path is right, then check the store.",
         (_command("info", one.store, findings), _command("check", one.store, findings)),
     )
 
@@ -116,15 +117,16 @@ def _damage(findings: ReportData) -> Judgement:
     bodies = (
         "Every body was checked against its CRC."
         if findings.bodies_checked
-        else "Bodies were not checked: damage inside of one is not seen here. check does so."
+        else "Bodies were not checked, so damage inside a body is not seen here. check does "
+        "check them."
     )
     if parts:
         return Judgement(
             "Damage",
             ACT,
             f"{' '.join(parts)} All figures are of what can be read. {bodies}",
-            "Keep the files as they are. check tells what is wrong where; salvage writes all that "
-            "is readable to a new store.",
+            "Keep the files as they are. check shows what is damaged and where; salvage "
+            "copies everything readable to a new store.",
             (
                 *checks,
                 *(_command("salvage", s.store, findings, "NEW-STORE") for s in findings.standings),
@@ -141,7 +143,7 @@ def _lag(findings: ReportData) -> Judgement:
             "Consumer lag",
             LOOK,
             "Not known: queues or consumer offsets are in a database, which is not read.",
-            "The running broker tells it: mqadmin consumerProgress.",
+            "Ask the running broker: mqadmin consumerProgress.",
         )
     frame = findings.lag
     frame = frame[~frame["group"].str.startswith(SYSTEM_GROUP_PREFIX)] if len(frame) else frame
@@ -166,7 +168,11 @@ def _lag(findings: ReportData) -> Judgement:
         f"Group {worst['group']} is furthest behind: {plural(int(worst['lag']), 'message')} of "
         f"topic {worst['topic']}{by_time}.{more}"
     )
-    todo = "" if state == GOOD else "See whether its consumers run, and what they wait for."
+    todo = (
+        ""
+        if state == GOOD
+        else ("Check whether its consumers are running, and what they are waiting for.")
+    )
     return Judgement("Consumer lag", state, text, todo, _commands("lag", findings))
 
 
@@ -180,7 +186,7 @@ def _offsets_outside(findings: ReportData) -> Iterator[Judgement]:
     if len(beyond):
         worst = beyond.sort_values("lag", kind="stable").iloc[0]
         parts.append(
-            f"{plural(len(beyond), 'offset')} beyond the end of the queue: that of group "
+            f"{plural(len(beyond), 'offset')} past the end of the queue: that of group "
             f"{worst['group']} for queue {worst['queue_id']} of topic {worst['topic']} by "
             f"{plural(-int(worst['lag']), 'message')}."
         )
@@ -195,9 +201,9 @@ def _offsets_outside(findings: ReportData) -> Iterator[Judgement]:
             "Consumer offsets",
             ACT if len(beyond) else LOOK,
             " ".join(parts),
-            "A group beyond the end gets no new message until its offset is reset."
+            "A group past the end gets no new message until its offset is reset."
             if len(beyond)
-            else "See whether its consumers run.",
+            else "Check whether its consumers are running.",
             _commands("lag", findings),
         )
 
@@ -210,7 +216,7 @@ def _dead_letters(findings: ReportData) -> Judgement:
     largest = max(by_group.items(), key=lambda item: item[1])
     last_ms = findings.counts.last_ms or 0
     is_fresh = newest is not None and last_ms - newest <= FRESH_DEAD_MS
-    fresh = " The newest is of the last day of the store." if is_fresh else ""
+    fresh = " The newest is from the last day of the store." if is_fresh else ""
     are = "is" if total == 1 else "are"
     of = f"group {largest[0]}"
     if len(by_group) > 1:
@@ -220,8 +226,8 @@ def _dead_letters(findings: ReportData) -> Judgement:
         "Dead letters",
         ACT if is_fresh else LOOK,
         f"{plural(total, 'message')} of {of} {are} dead.{fresh}",
-        "No consumer gets them any more, and they expire with the log: find in the consumer's own "
-        "log why it failed, then send again what is needed.",
+        "No consumer gets them any more, and they expire with the log. Find the reason in "
+        "the consumer's own log, then send again what is needed.",
         _commands("dlq", findings),
     )
 
@@ -231,8 +237,8 @@ def _transactions(findings: ReportData) -> Judgement:
         return Judgement(
             "Transactions",
             LOOK,
-            "There are some. Which are pending is not known: consumer offsets are in a database, "
-            "which is not read.",
+            "There are some. It is not known which are pending: consumer offsets are in a "
+            "database, which is not read.",
         )
     frame = findings.transactions
     counted = dict(zip(frame["state"], (int(n) for n in frame["messages"])))
@@ -246,13 +252,16 @@ def _transactions(findings: ReportData) -> Judgement:
         for number, what in (
             (given_up, "given up by the broker after too many checks"),
             (pending, "pending"),
-            (unknown, "of which the end is not known"),
+            (unknown, "with an unknown outcome"),
         )
         if number
     ]
-    todo = "The broker asks their producers again: see whether those run."
+    todo = "The broker asks their producers again: check whether those are running."
     if given_up:
-        todo = "What was given up no consumer gets: ask its producers whether to send it again."
+        todo = (
+            "No consumer gets a message that was given up: ask its producers whether to send it "
+            "again."
+        )
     text = f"{', '.join(parts)}."
     state = ACT if given_up else LOOK
     return Judgement("Transactions", state, text, todo, _commands("transactions", findings))
@@ -266,7 +275,7 @@ def _disk(
         return
     subject, topics = _subject("Disk", one, several), (_command("topics", one.store, findings),)
     used = one.disk.used / one.disk.entire
-    now = f"The disk below the log is {percent_text(used)} full."
+    now = f"The disk that has the log is {percent_text(used)} full."
     todo = "Free space or keep messages for less time (fileReservedTime)."
     if used > one.forced_share:
         what = "refuses messages" if used > one.refused_share else "deletes files of any age"
@@ -294,9 +303,9 @@ def _disk(
     yield Judgement(
         subject,
         ACT if days < DISK_ACT_DAYS else LOOK,
-        f"{grows} In about {duration_text(days * _DAY_MS)} {percent_text(one.forced_share)} of the "
-        f"disk are used, and a broker deletes files of any age. With {kept} the log would settle "
-        f"at about {bytes_text(settles)}.",
+        f"{grows} In about {duration_text(days * _DAY_MS)}, {percent_text(one.forced_share)} "
+        f"of the disk will be used, and a broker then deletes files of any age. With {kept} "
+        f"the log would settle at about {bytes_text(settles)}.",
         todo,
         topics,
     )
@@ -310,7 +319,7 @@ def _bytes_per_day(one: StoreHealth, made_at_ms: int) -> float | str:
         return "it is not known when the last message was stored"
     span = one.last_ms - one.first_ms
     if span < FORECAST_SPAN_MS:
-        return f"it takes messages of a day, and these are of {duration_text(max(span, 0))}"
+        return f"it needs messages of a whole day, and these cover {duration_text(max(span, 0))}"
     if made_at_ms - one.last_ms > _DAY_MS:
         return f"the newest message is {duration_text(made_at_ms - one.last_ms)} old"
     return one.log_bytes * _DAY_MS / span

@@ -61,9 +61,9 @@ def plan_compacted(
     if options.snapshot is not None:
         raise SourceOptionError(
             "access",
-            "'compaction' is not possible with an end of the commit log that is pinned, by option "
-            "'snapshot' or by a command itself (as messages --last): compacted logs have no older "
-            "states",
+            "'compaction' is not possible if the end of the commit log is pinned, by option "
+            "'snapshot' or by a command such as messages --last: compacted logs have no "
+            "older states",
         )
     queues = _selected(snapshot, predicate)
     _check_asked(snapshot, predicate)
@@ -111,7 +111,7 @@ def compacted_notes(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[s
         return []
     lost = sum(messages_lost_in_log(snapshot, *queue) for queue in queues)
     topics = sorted({topic for topic, _ in queues})
-    told = f"consumers of {_names(topics)} are given compacted logs: access=compaction reads those"
+    told = f"consumers of {_names(topics)} get the compacted logs: access=compaction reads those"
     if lost:
         told += f", which alone still have {lost} message{'s'[: lost != 1]}"
     return [told]
@@ -241,15 +241,15 @@ def _reason(snapshot: StoreSnapshot, wanted: dict[tuple[str, int], Units]) -> st
     topics = sorted({topic for topic, _ in wanted})
     count = sum(map(len, wanted.values()))
     reason = (
-        f"option access=compaction: {count} records of {len(wanted)} compacted logs, as consumers "
-        "are given them"
+        f"option access=compaction: {count} records of {len(wanted)} compacted logs, as "
+        "consumers get them"
     )
     configs = snapshot.topic_configs
     plain = [t for t in topics if configs is not None and not is_compacted(configs.get(t))]
     if plain:
         reason += (
             f"; but topics.json does not give {_names(plain)} cleanup.policy=COMPACTION, so "
-            "consumers are given the commit log now"
+            "consumers now get the commit log"
         )
     return reason
 

@@ -253,7 +253,7 @@ class MessageBatches:
             )
         if self._failed:
             logger.warning(
-                "store %s: %d messages for which the SQL filter has no result are left out, %s",
+                "store %s: %d messages for which the SQL filter has no result are skipped, %s",
                 self.store,
                 self._failed,
                 self._first_failure,

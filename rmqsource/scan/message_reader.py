@@ -83,7 +83,7 @@ def _read_slice(
                 yield from batches.of_frames(found, part)
         end, surplus = part.from_offset + part.file_size, source.size - part.file_size
         if surplus > 0 and part.start == part.from_offset:  # one slice has its first byte
-            reason = f"the file has {surplus} bytes more than a segment of this store"
+            reason = f"the file is {surplus} bytes longer than a segment of this store"
             yield from batches.gap(Gap(end, surplus, part.path, part.file_size, reason))
 
 
@@ -153,8 +153,11 @@ def _check_planned(
         _check_place(directory, directory.resolve(COMPACTION_DIR))
         _tell_lost(directory, f"{name} was deleted between planning and reading", batches)
     elif found != part.units >= 0:
-        text = f"{name} had {part.units} units of this split when it was planned, it has {found}"
-        _tell_lost(directory, f"{text} now: a broker has compacted it; load it again", batches)
+        text = (
+            f"{name} had {part.units} units of this split when the read was planned, but has "
+            f"{found}"
+        )
+        _tell_lost(directory, f"{text} now: a broker has compacted it; load again", batches)
 
 
 @contextmanager
@@ -192,9 +195,9 @@ def _check_place(directory: StoreDirectory, path: str) -> None:
     place = Path(path).parent
     if directory.is_local and not place.is_dir():
         raise StoreNotFoundError(
-            f"{directory.uri}: {place} was there when the read was planned, and {gethostname()} "
-            "does not see it. Every node of a cluster must see the store under the same path; "
-            "mount it there, or read a copy on a shared file system"
+            f"{directory.uri}: {place} existed when the read was planned, but {gethostname()} "
+            "does not see it. Every node of a cluster must see the store under the same "
+            "path; mount it there, or read a copy on a shared file system"
         )
 
 

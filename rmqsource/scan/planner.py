@@ -117,13 +117,15 @@ def plan_store(
     bounds = _bounds(snapshot, predicate, options)
     bounds = max(bounds[0], everything[0]), min(bounds[1], everything[1])
     if _shows_gaps(predicate, options):
-        reason = "mode PERMISSIVE shows every gap of the log, whatever is selected"
+        reason = "mode PERMISSIVE shows every gap of the log, regardless of the selection"
         way = _AccessPath(COMMIT_LOG, reason, None, (everything,))
     elif predicate.is_empty or bounds[0] >= bounds[1]:
-        reason = "no message can match" if predicate.is_empty else "nothing of the log can match"
+        reason = "no message can match" if predicate.is_empty else "nothing in the log can match"
         way = _AccessPath(NOTHING, reason, None, ())
     elif within is not None and bounds[1] - bounds[0] <= _SCANNED_AT_ONCE:
-        way = _AccessPath(COMMIT_LOG, "so little of the log is scanned at once", None, (bounds,))
+        way = _AccessPath(
+            COMMIT_LOG, "such a small part of the log is scanned directly", None, (bounds,)
+        )
     else:
         way = _choose(snapshot, predicate, options, bounds)
     exact = None if within is None else within[0]
@@ -185,16 +187,17 @@ def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> Non
         advice = "give the size of segments with option mappedFileSizeCommitLog"
         if segment.size < nominal:
             advice = (
-                "If it was copied in part, copy it again, or read what is there with mode "
-                f"PERMISSIVE; if the size is another, {advice}"
+                "If it was copied only in part, copy it again, or read what is there with "
+                f"mode PERMISSIVE; if segments have another size, {advice}"
             )
         elif is_proved:
             surplus = segment.size - nominal
             advice = (
-                f"Names of the files prove that size, so {surplus} bytes at its end are no part of "
-                "the log: cut them off in a copy, or read without them with mode PERMISSIVE"
+                f"The names of the files prove that size, so {surplus} bytes at its end are "
+                "not part of the log: cut them off in a copy, or read without them with mode "
+                "PERMISSIVE"
             )
-        text = f"the file has {segment.size} bytes, segments of this store have {nominal}. "
+        text = f"the file has {segment.size} bytes, but segments of this store have {nominal}. "
         raise StoreFormatError(f"{text}{advice[0].upper()}{advice[1:]}", segment.path)
 
 
@@ -249,8 +252,8 @@ def describe_missing(missing: tuple[tuple[str, int, int, int], ...]) -> str:
     topic, queue_id, start, stop = missing[0]
     more = f", and of {len(missing) - 1} more queues" if len(missing) > 1 else ""
     return (
-        f"queue offsets {start} to {stop - 1} of topic {topic!r} queue {queue_id}{more}, asked "
-        "for by option 'startingOffsets', are not in the store"
+        f"queue offsets {start} to {stop - 1} of topic {topic!r} queue {queue_id}{more}, "
+        "requested by option 'startingOffsets', are not in the store"
     )
 
 
@@ -292,7 +295,7 @@ def _choose(
             return scan._replace(reason=f"not through the queues: {err}")
         if way.cost(snapshot) < scan.cost(snapshot):
             return way
-        return scan._replace(reason="the topics are too large a part of the log")
+        return scan._replace(reason="the topics make up too much of the log")
     return scan
 
 
@@ -322,7 +325,9 @@ def _refuse_lost_queues(
     if lost and options.mode == "FAILFAST":
         raise UnprovedError(f"{lost[0]}: it lost units of messages that are in the log")
     for text in lost[:_MOST_NAMED]:
-        options.on_damage(f"store {snapshot.directory.uri}: {text}: messages of it may be left out")
+        options.on_damage(
+            f"store {snapshot.directory.uri}: {text}: some of its messages may be missing"
+        )
 
 
 def _by_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range) -> _AccessPath:

@@ -359,10 +359,10 @@ def find_key_files(place: str | None, base: str) -> KeyFiles | None:
     files = [entry for entry in found if not (is_dir and entry.name.startswith(_NO_DATA))]
     for entry in files:
         if entry.is_dir or entry.not_a_file:
-            kind = entry.not_a_file or "a directory; give one that holds files alone"
+            kind = entry.not_a_file or "a directory; give a directory with files only"
             raise SourceOptionError(_OPTION, f"{entry.path} is {kind}")
     if not files:
-        what = "holds no file" if is_dir else "does not exist"
+        what = "has no file" if is_dir else "does not exist"
         raise SourceOptionError(_OPTION, f"{place} {what}; give a file of keys, or a directory")
     return KeyFiles(place, base, tuple(_as_it_is(entry) for entry in files))
 
@@ -399,8 +399,8 @@ def _keys_in(path: str, data: bytes) -> Array:
     except (pa.ArrowException, OSError, ValueError) as err:
         raise SourceOptionError(
             _OPTION,
-            f"{path}: expected Parquet with column {_KEY!r} or one column, of strings, or UTF-8 "
-            f"text with a key a line; {err}",
+            f"{path}: expected Parquet with column {_KEY!r} or one column, of strings, or "
+            f"UTF-8 text with one key per line; {err}",
         ) from err
     keys = column.cast(pa.string()).cast(pa.large_string()).combine_chunks()
     return keys.filter(pc.not_equal(keys, ""))

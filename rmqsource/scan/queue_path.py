@@ -128,7 +128,7 @@ def describe_lost_queues(snapshot: StoreSnapshot, predicate: ScanPredicate) -> l
         is_gone &= not is_deleted_topic(topic, snapshot.topic_configs)
         is_gone &= not has_batch_queues(snapshot, topic) and not topic.startswith(LMQ_PREFIX)
         if is_wanted and is_gone and _wants_queue(predicate, queue_id):
-            lost.append(f"consume queue {topic}/{queue_id}, which a group has read, is not there")
+            lost.append(f"consume queue {topic}/{queue_id}, which a group has read, is missing")
     return lost
 
 
@@ -149,10 +149,12 @@ def _uncovered(snapshot: StoreSnapshot, start: int, stop: int) -> tuple[list[Ran
         return uncovered(snapshot, start, stop, None if is_told else MAX_UNITS), ""
     except UncountedError as err:
         if not is_told:  # a queue whose directory is lost would be missed
-            raise UnprovedError("nothing tells which queues the topics have") from err
-        return [], "trusts that the topics have no queues but those that are there"
+            raise UnprovedError("it is not known which queues the topics have") from err
+        return [], "assumes that the topics have no other queues than those found"
     except OverlapError as err:
-        raise UnprovedError(f"units claim the same bytes of the log, at offset {err}") from err
+        raise UnprovedError(
+            f"several units claim the same bytes of the log, at offset {err}"
+        ) from err
 
 
 def _topics(snapshot: StoreSnapshot, predicate: ScanPredicate) -> list[str]:
@@ -221,7 +223,7 @@ def _read_queue(
         held = snapshot.queue_range(topic, queue_id)
         low, high = _wanted_range(predicate, topic, queue_id, held)
         if high - low > MAX_UNITS:
-            raise UnprovedError(f"more than {MAX_UNITS:,} units of {where} are asked for")
+            raise UnprovedError(f"more than {MAX_UNITS:,} units of {where} are requested")
         units = queue.read_units(low, high)
         # Records before the first or after the last unit matter only if they are selected.
         front = 0 if forced or low > held.min_offset else _front(snapshot, queue, held, units)

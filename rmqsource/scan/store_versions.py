@@ -73,8 +73,8 @@ def _below_root(key: str, paths: str, root: str) -> str:
         elif _WINDOWS_PATH.match(name):
             raise SourceOptionError(
                 "config",
-                f"{key}={name} is a path of Windows, which is not on this machine; say where the "
-                f"directory is now with option {key!r}",
+                f"{key}={name} is a Windows path, which this machine does not have; give the "
+                f"directory's current place with option {key!r}",
             )
         else:
             names.append(name)
@@ -143,14 +143,15 @@ def _check_pin(snapshot: StoreSnapshot, pin: LogRange, options: SourceOptions) -
     if len(segments) and pin.stop > segments.max_offset:
         raise SourceOptionError(
             "snapshot",
-            f"the token ends store {path} at {pin.stop}, its log has {segments.max_offset} bytes: "
-            "it is another store, or was cut since; make a new token",
+            f"the token ends store {path} at {pin.stop}, but its log has "
+            f"{segments.max_offset} bytes: it is another store, or was cut since; create a "
+            "new token",
         )
     if len(segments) and segments.min_offset < pin.start:
         raise SourceOptionError(
             "snapshot",
-            f"the token begins store {path} at {pin.start}, its log begins at "
-            f"{segments.min_offset}: it is another store; make a new token",
+            f"the token begins store {path} at {pin.start}, but its log begins at "
+            f"{segments.min_offset}: it is another store; create a new token",
         )
     gone = missing_log(snapshot, options)
     if gone is not None and options.fail_on_data_loss:
@@ -209,13 +210,13 @@ def parse_token(token: str) -> dict[str, LogRange]:
     if isinstance(values, dict) and set(values) == {"ends"}:
         raise SourceOptionError(
             "snapshot",
-            "the token is one of an earlier release, which pins the ends of stores only; make a "
-            "new one with rmqsource.snapshot(path)",
+            "the token is from an earlier release, which pinned only the ends of stores; "
+            "create a new one with rmqsource.snapshot(path)",
         )
     stores = values.get("stores") if isinstance(values, dict) and len(values) == 1 else None
     if not isinstance(stores, dict):
         raise SourceOptionError(
-            "snapshot", f"{token!r} is no token; make one with rmqsource.snapshot(path)"
+            "snapshot", f"{token!r} is not a token; create one with rmqsource.snapshot(path)"
         )
     return {path: _pin(path, pin) for path, pin in stores.items()}
 
@@ -228,6 +229,6 @@ def _pin(path: str, pin: object) -> LogRange:
             return LogRange(begin, end)
     raise SourceOptionError(
         "snapshot",
-        f"of store {path} the token has {pin!r}, expected begin and end of a log, 0 <= begin <= "
-        "end; make a new one with rmqsource.snapshot(path)",
+        f"for store {path} the token has {pin!r}, expected the begin and end of a log, 0 <= "
+        "begin <= end; create a new one with rmqsource.snapshot(path)",
     )

@@ -96,13 +96,14 @@ def _check_needed(index: dict[str, int], default_topic: str | None) -> None:
         raise SinkSchemaError("there is no column 'body' (binary or string); add one")
     if "topic" not in index and default_topic is None:
         raise SinkSchemaError(
-            "there is no column 'topic'; add one, or name one topic for all rows by option 'topic'"
+            "there is no column 'topic'; add one, or give one topic for all rows with option "
+            "'topic'"
         )
 
 
 def _unknown(name: str) -> str:
     hint = did_you_mean(name, [*SINK_COLUMNS, *IGNORED_COLUMNS])
     return (
-        f"the sink knows no column {name!r}{hint}; columns are {', '.join(SINK_COLUMNS)} (and "
+        f"the sink has no column {name!r}{hint}; columns are {', '.join(SINK_COLUMNS)} (and "
         f"ignored: {', '.join(sorted(IGNORED_COLUMNS))}). Drop or rename it"
     )

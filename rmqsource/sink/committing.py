@@ -105,7 +105,7 @@ def _commit_in_turn(
         with _turn(root), _opened(plan, steps, directory) as store:
             if Ledger(root).is_committed(job.application, job.version):
                 logger.info(
-                    "version %s of %s is committed already: skipped", job.version, job.application
+                    "version %s of %s is already committed: skipped", job.version, job.application
                 )
                 clear_away(directory)
                 return None
@@ -118,8 +118,8 @@ def _commit_in_turn(
                 raise SinkCommitError(root, f"{err}; nothing was written") from err
             raise
         logger.warning(
-            "%s: job %s is committed, do not write it again; but the store could not be closed as "
-            "it should, and its next opening makes up for it",
+            "%s: job %s is committed, do not write it again. The store could not be closed "
+            "properly, but the program that opens it next completes that",
             root,
             job.name,
             exc_info=True,
@@ -132,7 +132,7 @@ def _clean_up(root: str) -> None:
     try:
         remove_staging(root, ABANDONED_MS, now_ms)
     except (StoreError, OSError) as err:
-        logger.warning("what an earlier job staged stays: %s", err)
+        logger.warning("staged files of an earlier job remain: %s", err)
 
 
 def refuse_open_store(root: str) -> None:
@@ -179,7 +179,7 @@ def _opened(plan: SinkPlan, steps: CrashPoints, directory: str) -> Iterator[Stor
         try:  # the first error describes the outcome of the job
             close_committed(store, clean=not intent_is_open(directory))
         except (StoreError, OSError) as err:
-            logger.warning("%s: not closed as it should be: %s", plan.options.path, err)
+            logger.warning("%s: not closed properly: %s", plan.options.path, err)
         raise
     close_committed(store, clean=not intent_is_open(directory))
 

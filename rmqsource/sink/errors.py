@@ -25,8 +25,8 @@ class SinkRowError(SourceError, ValueError):
 
     def __str__(self) -> str:
         return (
-            f"column {self.column!r}: {self.reason}. First such row: {self.row}. To leave such "
-            "rows out and count them, set option 'badRows' to drop"
+            f"column {self.column!r}: {self.reason}. First such row: {self.row}. To skip and "
+            "count such rows, set option 'badRows' to drop"
         )
 
 

@@ -47,19 +47,22 @@ class SinkOptions:
 
     path: str
     """Absolute local path of the store root."""
-    topic: str | None = option("topic", _topic, "topic of rows without one")
+    topic: str | None = option("topic", _topic, "topic for rows that have none")
     queues: int | None = option(
         "queues",
         partial(parse_int, low=1, high=MAX_QUEUES),
-        "queues per topic for rows without queue_id (round robin, or by sharding_key); as the "
-        "store's topics.json says, else 4",
+        "queues per topic for rows without queue_id (round robin, or by sharding_key); as in "
+        "the store's topics.json, otherwise 4",
     )
     flush: str = choice(
         "flush",
-        "`sync`: committed means on the disk; `async`: the operating system writes when it likes",
+        "`sync`: committed messages are on disk; `async`: the operating system decides when "
+        "to write them",
         *("sync", "async"),
     )
-    create_store: bool = option("createStore", parse_bool, "make a store where none is", "true")
+    create_store: bool = option(
+        "createStore", parse_bool, "`true`: create a store if there is none", "true"
+    )
     compatibility: int = choice(
         "compatibility",
         "`4`: every byte readable by 4.9 and 5.x; `5`: topics over 127 bytes, LZ4, ZSTD",
@@ -68,7 +71,7 @@ class SinkOptions:
     compress_body_over: int = option(
         "compressBodyOver",
         partial(parse_bytes, low=0),
-        "bodies of so many bytes and more are compressed",
+        "bodies of at least this many bytes are compressed",
         "4096",
     )
     compression: str = choice("compression", "one of {}", "zlib", "lz4", "zstd", "none")
@@ -79,17 +82,19 @@ class SinkOptions:
         "or check again",
         "false",
     )
-    txn_app_id: str | None = option("txnAppId", parse_text, "names the application of txnVersion")
+    txn_app_id: str | None = option(
+        "txnAppId", parse_text, "name of the application to which txnVersion belongs"
+    )
     txn_version: int | None = option(
         "txnVersion",
         parse_int,
-        "a write whose version is not above the last one committed for txnAppId is skipped",
+        "a write is skipped if its version is not above the last one committed for txnAppId",
     )
     bad_rows: str = choice(
-        "badRows", "what a row does that cannot be a message: {}", "fail", "drop"
+        "badRows", "what happens with a row that cannot be a message: {}", "fail", "drop"
     )
     max_message_size: int = option(
-        "maxMessageSize", parse_bytes, "most bytes of a stored body", "4m"
+        "maxMessageSize", parse_bytes, "maximum size of a stored body in bytes", "4m"
     )
     config: str | None = option("config", parse_text, CONFIG_MEANING)
     store_config: tuple[tuple[str, int | str], ...] = ()
@@ -103,7 +108,7 @@ SINK_OPTION_TABLE = (
     OptionInfo(
         CHECKPOINT_OPTION,
         parse_text,
-        "Spark's own, of a streaming query; unused",
+        "Spark's own option of a streaming query; not used here",
         field="checkpoint_location",
     ),
 )
@@ -140,7 +145,10 @@ def _local_root(uri: str) -> str:
     except UnicodeEncodeError:
         is_name = False
     if not is_name:
-        raise SourceOptionError("path", f"{uri!r} is no name of a directory: NUL, or half a letter")
+        raise SourceOptionError(
+            "path",
+            f"{uri!r} is not a valid directory name: it has a NUL or an incomplete character",
+        )
     return directory.resolve()
 
 
@@ -150,5 +158,5 @@ def check_codec(options: SinkOptions) -> None:
         raise SourceOptionError(
             "compression",
             f"{options.compression!r} is unknown to brokers and clients of 4.x; set "
-            "'compatibility' to 5, or take zlib",
+            "'compatibility' to 5, or use zlib",
         )

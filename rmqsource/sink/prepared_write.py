@@ -113,8 +113,8 @@ def why_no_store(path: str) -> str | None:
     if not names or names & _STORE_NAMES:
         return None
     return (
-        f"the directory holds other things ({', '.join(sorted(names)[:5])}) and no RocketMQ store; "
-        "name a store, or an empty or new directory"
+        f"the directory has other contents ({', '.join(sorted(names)[:5])}) and is not a "
+        "RocketMQ store; give a store, or an empty or new directory"
     )
 
 
@@ -156,7 +156,7 @@ def _store_host(options: SinkOptions, log: CommitLog) -> bytes:
         try:
             return parse_host(store_host(address, port))
         except (ClientError, ValueError) as err:
-            logger.warning("%s: brokerIP1=%s does not count: %s", options.config, address, err)
+            logger.warning("%s: brokerIP1=%s is ignored: %s", options.config, address, err)
     return _newest_host(log) or address_bytes(local_address(), port)
 
 

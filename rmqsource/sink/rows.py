@@ -289,7 +289,7 @@ def size_checks(
     properties_bytes: Int64s, body_bytes: Int64s, record_bytes: Int64s, plan: SinkPlan
 ) -> Iterator[Check]:
     """Yield the checks of the sizes that the store limits."""
-    yield _too_long("properties", properties_bytes, MAX_PROPERTIES_BYTES, "with all that is in it")
+    yield _too_long("properties", properties_bytes, MAX_PROPERTIES_BYTES, "with everything in it")
     yield _too_long("body", body_bytes, plan.options.max_message_size, "maxMessageSize")
     fits = plan.segment_bytes - 8
     yield _too_long("body", record_bytes, fits, "the whole record in mappedFileSizeCommitLog - 8")
@@ -329,7 +329,9 @@ def _says(text: str) -> Callable[[int], str]:
 
 def _too_long(column: str, lengths: Int64s, most: int, what: str) -> Check:
     return Check(
-        column, lengths > most, lambda row: f"has {lengths[row]} bytes, at most {most} fit ({what})"
+        column,
+        lengths > most,
+        lambda row: f"has {lengths[row]} bytes, but at most {most} fit ({what})",
     )
 
 
@@ -365,18 +367,21 @@ def _topic_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
 
     def fault(topic: str | None) -> str | None:
         if topic is None:
-            return "is null, and no topic is named by option 'topic'"
+            return "is null, and option 'topic' is not set"
         if not is_topic_name(topic):
-            return f"{topic!r} is no topic name: letters, digits and % | _ - only, at least one"
+            return (
+                f"{topic!r} is not a topic name: use letters, digits and % | _ - only, at least one"
+            )
         if len(topic) > most:
             more = "" if newer else f"; with compatibility=5 up to {MAX_TOPIC_BYTES_V2}"
-            return f"{topic!r} has {len(topic)} bytes, at most {most} fit{more}"
+            return f"{topic!r} has {len(topic)} bytes, but at most {most} fit{more}"
         if topic in plan.batch_topics:
             return f"{topic!r} has batch queues (queue.type=BatchCQ), which take inner batches only"
         if not options.system_topics and topic_kind(topic) != _NORMAL:
             return (
-                f"{topic!r} is a topic of kind {topic_kind(topic)}, whose messages a broker would "
-                "deliver or check again; set option 'systemTopics' to true to write it all the same"
+                f"{topic!r} is a topic of kind {topic_kind(topic)}, whose messages a broker "
+                "would deliver or check again; set option 'systemTopics' to true to write it "
+                "anyway"
             )
         return None
 

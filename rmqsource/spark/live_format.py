@@ -107,8 +107,8 @@ class LiveWrite(PlannedWrite):
         job, number = (self._plan.job, 0) if batch is None else batch
         if job is None or number is None:
             raise self.error(
-                "Spark does not say which batch of which query this is, so that nothing tells a "
-                "batch from its repetition; nothing was written"
+                "Spark does not say which batch of which query this is, so a batch cannot be "
+                "told from its repetition; nothing was written"
             )
         return send_part(rows, self._plan, partition, job_prefix(job, number, partition))
 
@@ -118,7 +118,7 @@ class LiveWrite(PlannedWrite):
         dropped = sum(count for part in parts for _, count in part.dropped)
         total = sum(part.messages for part in parts)
         if dropped:
-            logger.warning("sent %d messages; %d rows are left out", total, dropped)
+            logger.warning("sent %d messages; %d rows were skipped", total, dropped)
         else:
             logger.info("sent %d messages", total)
 

@@ -138,8 +138,8 @@ class StoreWrite(PlannedWrite):
         if batch is not None:
             if batch.query is None and parts:
                 raise self.error(
-                    "Spark does not say which streaming query this is, so that nothing tells a "
-                    "batch from its repetition; nothing was written"
+                    "Spark does not say which streaming query this is, so a batch cannot be "
+                    "told from its repetition; nothing was written"
                 )
             application, version = None, None
             if batch.query is not None:

@@ -76,8 +76,9 @@ class UnlimitedStreamReader(SparkStreamReader):
             if getattr(stream.reading, field) is not None:
                 raise SourceOptionError(
                     name,
-                    f"needs Spark {STREAM_LIMITS_SINCE}; this is {pyspark.__version__}, which asks "
-                    "sources for all that waits. Drop it, or use a later Spark",
+                    f"requires Spark {STREAM_LIMITS_SINCE}; this is {pyspark.__version__}, "
+                    "which asks sources for all waiting messages. Drop it, or use a later "
+                    "Spark",
                 )
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as it was before 4.2

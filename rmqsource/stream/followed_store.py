@@ -178,7 +178,7 @@ class FollowedStore:
         if snapshot.kind.queue_database:
             raise SourceOptionError(
                 "readUpTo",
-                f"store {self.path} keeps its queues in a RocksDB database, which does not tell "
+                f"store {self.path} has its queues in a RocksDB database, which does not show "
                 "what was dispatched; give 'written' or 'flushed'",
             )
         return dispatched_end(snapshot, floor)
@@ -208,7 +208,7 @@ class FollowedStore:
             return Begin(low, RESUMED)  # no record was ever seen there
         if last is MarkState.EXPIRED and at < low:
             gone = f"bytes {at} to {low} of the log expired before they were read"
-            self._lose(gone, f"it goes on at offset {low}")
+            self._lose(gone, f"it continues at offset {low}")
             return Begin(low, RESUMED)
         return self._after_cut(snapshot, offset, last)
 
@@ -217,19 +217,20 @@ class FollowedStore:
         what = (
             f"it was read up to offset {at}, but now its log ends at {end}"
             if end < at
-            else f"other records lie where it was read up to offset {at}"
+            else f"it was read up to offset {at}, where there are other records now"
         )
         first = (
             MarkState.REPLACED if offset.first is None else mark_state(snapshot.log, offset.first)
         )
         if first in {MarkState.HELD, MarkState.EXPIRED} and last is not MarkState.EXPIRED:
             self._lose(
-                f"{what}: the log was cut. Rows that were delivered are no longer in it, and what "
-                "was written since the cut has offsets that were read before",
-                f"it goes on at offset {end}; what was written between the cut and now is left out",
+                f"{what}: the log was cut. Rows that were delivered are no longer in it, and "
+                "records written since the cut have offsets that were read before",
+                f"it continues at offset {end}; records written between the cut and now are "
+                "skipped",
             )
             return Begin(end, RESUMED)
-        self._lose(f"{what}: this is another log", f"it goes on with its first record, at {low}")
+        self._lose(f"{what}: this is another log", f"it continues with its first record, at {low}")
         return Begin(low, RESUMED)
 
     def _miss(self, offset: StoreOffset | None, err: StoreNotFoundError, *, is_late: bool) -> None:
@@ -237,11 +238,11 @@ class FollowedStore:
         self._seen = None
         if offset is not None:
             gone = f"{err}; it was read up to offset {offset.offset}"
-            self._lose(gone, "it is left out until it is back")
+            self._lose(gone, "it is skipped until it is back")
         elif self._options.fail_on_data_loss and not is_late:
             raise err
         else:
-            self._warn(f"{err}", "it is left out until there is one")
+            self._warn(f"{err}", "it is skipped until there is one")
 
     def _lose(self, reason: str, instead: str) -> None:
         if self._options.fail_on_data_loss:

@@ -139,7 +139,7 @@ class StreamFollower:
                     path,
                     f"it was read up to offset {store.offset}, and option 'path' no longer names "
                     "or matches it",
-                    "it is left out until it is named again",
+                    "it is skipped until it is named again",
                 )
 
     def _is_due(self, start: StreamOffset, waiting: dict[str, Waiting]) -> bool:

@@ -105,11 +105,13 @@ class StreamOffset:
             It is not an offset of this source, or is one of a later release.
         """
         if not isinstance(found, dict) or "version" not in found:
-            raise StreamOffsetError(f"{_shown(found)} is none of rocketmq-store; {_NEW_CHECKPOINT}")
+            raise StreamOffsetError(
+                f"{_shown(found)} is not an offset of rocketmq-store; {_NEW_CHECKPOINT}"
+            )
         if found["version"] != VERSION:
             raise StreamOffsetError(
-                f"it has version {_shown(found['version'])}, this release knows version {VERSION}; "
-                "use the release that wrote the checkpoint, or a later one"
+                f"it has version {_shown(found['version'])}, this release reads version "
+                f"{VERSION}; use the release that wrote the checkpoint, or a later one"
             )
         try:
             stores = {path: _store_of(entry) for path, entry in found["stores"].items()}
@@ -166,9 +168,9 @@ def check_selection(offset: StreamOffset, selection: Mapping[str, Any]) -> None:
         if before != now:
             raise SourceOptionError(
                 name,
-                f"the checkpoint was begun with {_given(before)}, the query has {_given(now)}: "
-                "earlier batches would mean something else. Give it as it was, or start with a new "
-                "checkpointLocation",
+                f"the checkpoint was begun with {_given(before)}, but the query has "
+                f"{_given(now)}: earlier batches would have other contents. Restore the "
+                "option, or start with a new checkpointLocation",
             )
 
 
@@ -223,10 +225,10 @@ def _mark_of(found: Mapping[str, Any] | None) -> LogMark | None:
         return None
     head = found["head"]
     if not isinstance(head, str):
-        raise TypeError(f"a head is a text, found {_shown(head)}")
+        raise TypeError(f"a head is a text; found {_shown(head)}")
     time_ms = found["store_timestamp"]
     if type(time_ms) is not int:
-        raise TypeError(f"a store time is an integer, found {_shown(time_ms)}")
+        raise TypeError(f"a store time is an integer; found {_shown(time_ms)}")
     return LogMark(_number(found["offset"]), head, time_ms)
 
 
@@ -240,13 +242,13 @@ def _queues_of(found: Mapping[str, Mapping[str, Any]]) -> QueueOffsets:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= INT64_MAX:
-        raise ValueError(f"an offset is an integer from 0 to 2**63 - 1, found {_shown(value)}")
+        raise ValueError(f"an offset is an integer from 0 to 2**63 - 1; found {_shown(value)}")
     return value
 
 
 def _why(value: Any) -> str:
     if value not in {STARTED, JOINED, RESUMED}:
         raise ValueError(
-            f"a batch begins as {STARTED}, {JOINED} or {RESUMED}, found {_shown(value)}"
+            f"a batch begins as {STARTED}, {JOINED} or {RESUMED}; found {_shown(value)}"
         )
     return str(value)

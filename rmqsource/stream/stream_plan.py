@@ -73,7 +73,8 @@ def plan_batch(
     located = _located(options)
     for path in start.stores.keys() - end.stores.keys():
         reason = (
-            f"it was read up to offset {start.stores[path].offset}, and is gone or not named now"
+            f"it was read up to offset {start.stores[path].offset}, but is now gone or no "
+            "longer named"
         )
         _lose(options, path, reason, "it is read from its first record when it is back")
     ranges = [
@@ -90,9 +91,9 @@ def plan_batch(
             bounds.update((plan.store, part.queue_offsets) for plan in found)
         elif part.before is not None and _is_another_end(part.before, part.stop):
             reason = (
-                f"it was read up to offset {part.start}, and its log ends at {part.stop.offset} now"
+                f"it was read up to offset {part.start}, but its log now ends at {part.stop.offset}"
             )
-            _lose(options, part.path, reason, f"it goes on at offset {part.stop.offset}")
+            _lose(options, part.path, reason, f"it continues at offset {part.stop.offset}")
     limited = within_limit(plans, options.max_partitions)
     return [StreamSplit(split, bounds[plan.store]) for plan in limited for split in plan.splits]
 
@@ -191,8 +192,9 @@ def _lost(snapshot: StoreSnapshot, part: _Range) -> str | None:
         state = MarkState.HELD if mark is None else mark_state(snapshot.log, mark)
         if mark is not None and state in {MarkState.REPLACED, MarkState.GONE}:
             return (
-                f"a batch needs offsets {start or 0} to {stop}, and the record at {mark.offset} is "
-                f"not what it was ({state.value}): the log was cut since, or is another one"
+                f"a batch needs offsets {start or 0} to {stop}, but the record at "
+                f"{mark.offset} is not the same as before ({state.value}): the log was cut "
+                "since, or is another one"
             )
     return None
 

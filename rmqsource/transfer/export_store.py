@@ -153,7 +153,7 @@ def new_directory(target: Path) -> Iterator[Path]:
         ``target`` exists and is not an empty directory.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} exists already; give a new directory")
+        raise FileExistsError(f"{target} already exists; give a new directory")
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -193,9 +193,12 @@ def _directory_text(topic: Column) -> Column:
     special = sf.length(sf.regexp_replace(topic, _KEPT_IN_PATHS, ""))
     too_long = sf.octet_length(topic) + special * 2 > _MOST_BYTES
     reason = sf.concat(
-        sf.lit("--partition-by topic: no directory can have the name of topic '"),
+        sf.lit("--partition-by topic: no directory can be named after topic '"),
         sf.substring(topic, 1, 80),
-        sf.lit("' (it is empty or too long); export it without, or leave the topic out"),
+        sf.lit(
+            "' (it is empty or too long); export without --partition-by topic, or leave the "
+            "topic out"
+        ),
     )
     return sf.when(too_long | (topic == ""), sf.raise_error(reason)).otherwise(escaped)
 

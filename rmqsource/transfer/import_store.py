@@ -65,7 +65,7 @@ def format_of(directory: Path, file_format: str | None = None) -> str:
         )
     if file_format is None and len(kinds) > 1:
         raise NotAnExportError(
-            str(directory), f"there are {' and '.join(kinds)} files; say which to take"
+            str(directory), f"there are {' and '.join(kinds)} files; choose one kind with --format"
         )
     return file_format or kinds[0]
 
@@ -134,14 +134,15 @@ def _check_places(directory: Path, parts: Sequence[Path]) -> None:
         if not all("=" in name for name in names):
             raise NotAnExportError(
                 str(directory),
-                f"{path.relative_to(directory)} is not in a directory as topic=orders; export "
-                "makes no others. Move it",
+                f"{path.relative_to(directory)} is not in a directory such as topic=orders, "
+                "although export creates only such directories. Move it",
             )
         places[tuple(name.partition("=")[0] for name in names)] = path
     if len(places) > 1:
         one, other, *_ = (path.relative_to(directory) for path in places.values())
         raise NotAnExportError(
-            str(directory), f"{one} and {other} are of two exports; import one after the other"
+            str(directory),
+            f"{one} and {other} belong to different exports; import one after the other",
         )
 
 
@@ -169,8 +170,9 @@ def _files(directory: Path) -> Iterator[Path]:
             if not is_usual:
                 raise NotAnExportError(
                     str(directory),
-                    f"{path.relative_to(directory)} is a link, a pipe or a device; export makes "
-                    "directories and files only. Remove it, or copy what it leads to",
+                    f"{path.relative_to(directory)} is a link, a pipe or a device; export "
+                    "creates directories and files only. Remove it, or replace it by a copy "
+                    "of what it points to",
                 )
         yield from (Path(base, name) for name in files)
 

@@ -206,7 +206,7 @@ def diff(  # noqa: PLR0913 (one parameter a flag)
     source: Source,
     view: View,
 ) -> None:
-    """Show how the messages of two stores differ. Exit code 0: they do not, 1: they do.
+    """Show how the messages of two stores differ. The exit code is 1 if they do.
 
     Topic, unique key, KEYS, tags, flag, born time and the CRC of the body are compared. Bodies are
     checked against their CRCs unless --option checkCRC=false is given.

@@ -103,7 +103,7 @@ def segments(
     source: Source,
     view: View,
 ) -> None:
-    """List the files of a store: size, used bytes, first and last time.
+    """List a store's files: size, used bytes and times.
 
     --fail-above applies to the total length of all files shown.
     """

@@ -67,22 +67,22 @@ _FILES = (
     _SettingsFile(
         "consumerOffset.json",
         parse_consumer_offsets,
-        "how far groups are, so that they begin anew",
+        "the offsets of groups, so that they begin again",
     ),
     _SettingsFile(
         "lmqConsumerOffset.json",
         parse_consumer_offsets,
-        "how far groups of light queues are, so that they begin anew",
+        "the offsets of groups on light queues, so that they begin again",
     ),
     _SettingsFile("subscriptionGroup.json", parse_group_configs, "the settings of groups"),
     _SettingsFile(CONSUMER_FILTER_FILE, parse_consumer_filters, "the filters of groups"),
     _SettingsFile(
-        "consumerOrderInfo.json", _table("table"), "which messages of ordered groups are out"
+        "consumerOrderInfo.json", _table("table"), "which messages ordered groups are consuming"
     ),
     _SettingsFile(
         "delayOffset.json",
         parse_delay_offsets,
-        "which delayed messages were delivered, so that all come once more",
+        "which delayed messages were delivered, so that all are delivered again",
     ),
     _SettingsFile("timermetrics", _table("timingCount"), "the counts of timer messages"),
     _SettingsFile(
@@ -94,7 +94,7 @@ _FILES = (
     _SettingsFile(
         "messageRequestMode.json",
         _table("messageRequestModeMap"),
-        "which groups take messages by pop",
+        "which groups consume by pop",
         is_optional=True,
     ),
 )
@@ -106,7 +106,7 @@ def check_config(directory: StoreDirectory, findings: Findings) -> None:
         path = directory.resolve(CONFIG_DIR, file.name)
         main, backup = (_content(directory, place, file.parse) for place in (path, path + ".bak"))
         if isinstance(main, _Unread):
-            lost = f"forgotten is {file.says}"
+            lost = f"lost: {file.says}"
             findings.add(unread(main, _kind(file, backup)), path, examples=[str(main), lost])
         elif isinstance(backup, _Unread):
             kind = FindingKind.SETTINGS_BACKUP

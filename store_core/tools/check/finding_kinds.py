@@ -18,23 +18,27 @@ class Severity(Enum):
     """Worth knowing; nothing is wrong."""
 
 
-_INDEX_FIX = "rocketmq-store rebuild-index makes the index anew from the log"
-QUEUE_FIX = "rocketmq-store rebuild-queues makes the queues anew from the log"
-_LOG_FIX = "read what is good with mode=PERMISSIVE; do not start a broker before you copied it"
+_INDEX_FIX = "rocketmq-store rebuild-index rebuilds the index from the log"
+QUEUE_FIX = "rocketmq-store rebuild-queues rebuilds the queues from the log"
+_LOG_FIX = (
+    "read the intact messages with mode=PERMISSIVE; do not start a broker before you have copied "
+    "them"
+)
 _START_FIX = "move the file out of the store before you start a broker"
 _COMPACTED_FIX = (
-    "read what is good with access=compaction and mode=PERMISSIVE; bring compaction/ back from a "
-    "copy: a broker does not make it anew"
+    "read the intact messages with access=compaction and mode=PERMISSIVE; restore "
+    "compaction/ from a copy: a broker does not rebuild it"
 )
 _TIMER_FIX = (
-    "move config/timercheck away while no broker runs: the next one takes all timer messages of "
-    "the log for new, so that those that were delivered or cancelled come once more"
+    "move config/timercheck away while no broker runs: the next broker treats all timer "
+    "messages of the log as new, so it also delivers those that were already delivered or "
+    "cancelled"
 )
 _ENTRY_INDEX_FIX = (
-    "move dledger-*/index away while no broker runs: DLedger makes it anew from its data at the "
-    "next start"
+    "move dledger-*/index away while no broker runs: DLedger rebuilds it from its data at "
+    "the next start"
 )
-RECOVER = "rocketmq-store recover does it now"
+RECOVER = "rocketmq-store recover does so now"
 _NONE = "nothing to do"
 
 
@@ -43,73 +47,73 @@ class FindingKind(Enum):
 
     LOG_GAP = (
         Severity.DAMAGE,
-        "no record can be read here: its messages are lost; a recovery by RocketMQ that comes "
-        "here cuts off all after it",
+        "no record can be read here, so its messages are lost; a recovery by RocketMQ that "
+        "reaches this point cuts off everything after it",
         _LOG_FIX,
     )
     ENTRY_HEADER = (
         Severity.DAMAGE,
-        "the header of a DLedger entry is not what was stored; its message is good, but a recovery "
-        "by DLedger that comes here cuts off all after it",
+        "the header of a DLedger entry is not what was stored; its message is intact, but a "
+        "recovery by DLedger that reaches it cuts off everything after it",
         _LOG_FIX,
     )
     ENTRY_INDEX = (
         Severity.REPAIRABLE,
-        "the index of the DLedger log does not lead to these entries: their messages are good, but "
-        "the node cannot send them to another that lacks them",
+        "the index of the DLedger log does not lead to these entries: their messages are "
+        "intact, but this node cannot send them to another node that lacks them",
         _ENTRY_INDEX_FIX,
     )
     ENTRY_INDEX_LATE = (
         Severity.INFORMATION,
-        "the index of the DLedger log does not lead to these entries of its last three files: "
-        "DLedger writes their units anew at its next start",
+        "the index of the DLedger log does not lead to these entries of its last three "
+        "files: DLedger rewrites their units at its next start",
         _NONE,
     )
     LOG_TAIL = (
         Severity.DAMAGE,
-        "bytes after the last readable record are no record, as after a crash in the middle "
-        "of a write",
+        "bytes after the last readable record are not a record, as after a crash in the "
+        "middle of a write",
         "the next recovery cuts them off",
     )
     LOG_MISSING = (
         Severity.DAMAGE,
         "the log has no file, but the store held messages",
-        "look whether a disk is not mounted, or storePathCommitLog is another; else bring the "
-        "log back from a copy or a replica",
+        "check that its disk is mounted and storePathCommitLog is right; if so, restore the "
+        "log from a copy or a replica",
     )
     LOG_UNKNOWN = (
         Severity.NOT_CHECKED,
-        "the log has no file, and nothing says that a broker made this store",
-        "look whether a disk is not mounted, or the path or storePathCommitLog is another",
+        "the log has no file, and nothing shows that a broker made this store",
+        "check that its disk is mounted, and that the path and storePathCommitLog are right",
     )
     NO_RECORD = (
         Severity.DAMAGE,
-        "the files of the log are not empty, and no record can be read in them",
-        "look whether these are files of a commit log; bring them back from a copy or a replica",
+        "the files of the log are not empty, but no record can be read in them",
+        "check whether these are files of a commit log; restore them from a copy or a replica",
     )
     LOG_END_LOST = (
         Severity.DAMAGE,
-        "the log ends too early: the rest of the store names messages that followed, and they are "
-        "lost",
-        "look whether a disk of the log is not mounted, or bring its last files back from a copy "
-        "or a replica; else rocketmq-store recover --cut gives these messages up",
+        "the log ends too early: other files of the store name later messages, which are lost",
+        "check that all disks of the log are mounted, or restore its last files from a copy "
+        "or a replica; otherwise rocketmq-store recover --cut gives up these messages",
     )
     SEGMENT_MISSING = (
         Severity.DAMAGE,
-        "files of the log are gone between others; their messages are lost",
-        "bring the files back from a copy or a replica",
+        "files in the middle of the log are missing; their messages are lost",
+        "restore the files from a copy or a replica",
     )
     BODY_CRC = (
         Severity.DAMAGE,
-        "the body is not what was stored; a recovery by RocketMQ that comes here cuts the log",
+        "the body is not what was stored; a recovery by RocketMQ that reaches this point "
+        "cuts the log",
         _LOG_FIX,
     )
     BODY_FLAGS = (
         Severity.DAMAGE,
         "the body is what was stored, but not what the record's flags say it is (compressed, a "
         "batch): no consumer can decode it",
-        "body=raw reads a body that is not compressed, mode=PERMISSIVE leaves out what is no "
-        "batch; a broker serves both, and its consumers fail",
+        "body=raw reads a body that is not compressed, mode=PERMISSIVE skips a body that is "
+        "not a batch; a broker serves both, and its consumers fail",
     )
     PROPERTY_CRC = (
         Severity.DAMAGE,
@@ -119,28 +123,29 @@ class FindingKind(Enum):
     )
     STORE_TIME = (
         Severity.DAMAGE,
-        "records whose store time lies far from those before and after: it is not what was "
+        "records whose store time is far from those before and after: it is not what was "
         "stored, and reads of a time window may miss them",
         _LOG_FIX,
     )
     QUEUE_OFFSET = (
         Severity.DAMAGE,
-        "records whose queue offset is none that those before and after them in the queue leave "
-        "room for: it is not what was stored. They are read at their place; a client that gets one "
-        "may commit a wrong offset",
-        "rocketmq-store salvage gives them the right one in a new store",
+        "records whose queue offset does not fit between those before and after them in the "
+        "queue: it is not what was stored. They are read at their place; a client that gets "
+        "one may commit a wrong offset",
+        "rocketmq-store salvage gives them the right queue offsets in a new store",
     )
     NOT_QUEUED = (
         Severity.DAMAGE,
-        "records that say to be prepared or rolled back in a transaction, but have a queue offset, "
-        "which brokers give to none of these: one of the two is not what was stored. A queue that "
-        "is made anew does not have them, and consumers do not get them",
+        "records whose flags say that they are prepared or rolled back in a transaction, but "
+        "which have a queue offset, which brokers never give to such records: one of the two "
+        "is not what was stored. A rebuilt queue does not have them, and consumers do not "
+        "get them",
         "read them with access=commitlog",
     )
     SEGMENT_SIZE = (
         Severity.DAMAGE,
         "a file of the log does not have the size of a segment: a broker does not start",
-        "bring the file back from a copy",
+        "restore the file from a copy",
     )
     UNREADABLE = (
         Severity.DAMAGE,
@@ -149,34 +154,35 @@ class FindingKind(Enum):
     )
     NO_PERMISSION = (
         Severity.NOT_CHECKED,
-        "the file may not be read by this user, so it and what hangs on it was not checked",
+        "this user may not read the file, so neither it nor anything that depends on it was "
+        "checked",
         "check again as a user who may read it",
     )
     STALE_BYTES = (
         Severity.INFORMATION,
-        "bytes after the end of the log, left by an old cut or a crash: no data",
+        "bytes after the end of the log, left by an old cut or a crash; they are not data",
         _NONE,
     )
     ODD_BLANK = (
         Severity.INFORMATION,
-        "the blank record that closes the segment tells another length than is left; nobody "
-        "reads it",
+        "the blank record that closes the segment has a length other than that of the rest "
+        "of the segment; no one reads it",
         _NONE,
     )
     STRANGE_FILE = (
         Severity.REPAIRABLE,
-        "RocketMQ takes every file here for a segment and cannot read this name: a broker "
+        "RocketMQ treats every file here as a segment and cannot parse this name: a broker "
         "does not start",
         _START_FIX,
     )
     QUEUE_FILE_SIZE = (
         Severity.REPAIRABLE,
-        "a queue file of another size than its neighbours: a broker does not start",
+        "a queue file differs in size from its neighbours: a broker does not start",
         QUEUE_FIX,
     )
     QUEUE_UNREADABLE = (
         Severity.REPAIRABLE,
-        "files of the queue are missing, cut or contradict each other",
+        "files of the queue are missing or cut, or contradict each other",
         QUEUE_FIX,
     )
     QUEUE_TYPE = (
@@ -191,8 +197,8 @@ class FindingKind(Enum):
     )
     QUEUE_IMPOSSIBLE = (
         Severity.DAMAGE,
-        "records that say to be of a queue that cannot be: its number is negative, or its topic "
-        "no name of a directory. They are in no queue",
+        "records of a queue that cannot exist: its number is negative, or its topic is not a "
+        "valid directory name. They are in no queue",
         "read them with access=commitlog",
     )
     QUEUE_MISSING = (
@@ -203,7 +209,7 @@ class FindingKind(Enum):
     NOT_DISPATCHED = (
         Severity.INFORMATION,
         "the newest records are in no queue yet: the broker, or the recovery at its next "
-        "start, puts them there",
+        "start, will put them there",
         _NONE,
     )
     EARLIER_LIFE = (
@@ -214,13 +220,13 @@ class FindingKind(Enum):
     )
     QUEUE_RESTARTED = (
         Severity.DAMAGE,
-        "the queue lost its files, and began at offset 0 again with the next message: consumers "
-        "never get the records from before",
+        "the queue lost its files and began at offset 0 again with the next message: "
+        "consumers never get the earlier records",
         "copy these messages to a new store (rocketmq-store salvage)",
     )
     UNIT_EMPTY = (
         Severity.REPAIRABLE,
-        "empty units between others: RocketMQ takes such a place for the end of the queue",
+        "empty units between others: RocketMQ treats such a place as the end of the queue",
         QUEUE_FIX,
     )
     UNIT_WRONG = (
@@ -231,19 +237,20 @@ class FindingKind(Enum):
     )
     UNIT_MOVED = (
         Severity.REPAIRABLE,
-        "units that do not stand at the queue offset that their record has",
+        "units that are not at the queue offset of their record",
         QUEUE_FIX,
     )
     UNIT_DISOWNED = (
         Severity.DAMAGE,
-        "units whose records have their size and queue offset, but say to be of another queue, or "
-        "of a transaction that is not committed: what these say was damaged. Consumers get them",
-        "keep the queue: nothing mends the records, and a queue made anew does not have them",
+        "units whose records have the right size and queue offset, but name another queue or "
+        "a transaction that is not committed: these fields of the records were damaged. "
+        "Consumers get them",
+        "keep the queue: the records cannot be repaired, and a rebuilt queue does not have them",
     )
     UNIT_SHIFTED = (
         Severity.INFORMATION,
-        "units before the queue offset that their records have: records before them are lost, and "
-        "the queue closed up when it was made anew",
+        "units at a lower queue offset than their records have: earlier records are lost, "
+        "and the gap was closed when the queue was rebuilt",
         _NONE,
     )
     UNIT_TAGS = (
@@ -254,16 +261,17 @@ class FindingKind(Enum):
     )
     UNIT_TIME = (
         Severity.INFORMATION,
-        "delivery times that do not follow from messageDelayLevel; give the broker's "
-        "configuration, or it was changed since",
+        "delivery times that do not follow from messageDelayLevel: the broker's "
+        "configuration was not given, or was changed since",
         _NONE,
     )
     UNIT_DELIVERY = (
         Severity.REPAIRABLE,
-        "delivery times that no delay level gives: before their record was stored, or not whole "
-        "seconds after it. Such a message comes too early or too late",
-        "rocketmq-store rebuild-queues with --config and the broker's configuration file, from "
-        "which delivery times follow",
+        "delivery times that no delay level can give: before their record was stored, or not "
+        "a whole number of seconds after it. Such a message is delivered too early or too "
+        "late",
+        "rocketmq-store rebuild-queues with --config and the broker's configuration file, "
+        "which determines delivery times",
     )
     EXT_UNIT = (
         Severity.REPAIRABLE,
@@ -272,24 +280,25 @@ class FindingKind(Enum):
     )
     EXT_MISSING = (
         Severity.REPAIRABLE,
-        "extension units that are not there: filters let such messages pass",
+        "extension units that are missing: filters let such messages pass",
         QUEUE_FIX,
     )
     UNIT_BEHIND_END = (
         Severity.REPAIRABLE,
-        "old units that point after the end of the log: after more messages RocketMQ may "
+        "old units that point past the end of the log: after more messages RocketMQ may "
         "count them again",
         QUEUE_FIX,
     )
     UNIT_OF_LOST_RECORD = (
         Severity.INFORMATION,
-        "units of records in the damaged parts of the log: so many messages of the queue are lost",
+        "units of records in the damaged parts of the log: this many messages of the queue "
+        "are lost",
         _NONE,
     )
     QUEUE_HOLE = (
         Severity.INFORMATION,
-        "queue offsets of a batch queue that no unit has, between units of good records: the "
-        "records between them are lost",
+        "queue offsets of a batch queue that no unit covers, between units of intact "
+        "records: the records in between are lost",
         _NONE,
     )
     QUEUE_ORDER = (
@@ -299,14 +308,14 @@ class FindingKind(Enum):
     )
     COMPACTED_FILES = (
         Severity.DAMAGE,
-        "files of a compacted log and of its queue do not belong together, as after a crash while "
-        "the broker replaced them: a broker may not start, and consumers may miss messages",
+        "files of a compacted log and of its queue do not match, as after a crash while the "
+        "broker replaced them: a broker may not start, and consumers may miss messages",
         _COMPACTED_FIX,
     )
     COMPACTED_UNIT = (
         Severity.DAMAGE,
-        "units of a compacted log's queue that do not name a record of it: consumers get nothing "
-        "or garbage there",
+        "units of a compacted log's queue that do not point at one of its records: consumers "
+        "get nothing or garbage there",
         _COMPACTED_FIX,
     )
     COMPACTED_BODY = (
@@ -316,50 +325,52 @@ class FindingKind(Enum):
     )
     COMPACTED_WITHOUT_UNIT = (
         Severity.DAMAGE,
-        "records of a compacted log that its queue does not name: consumers never get them",
+        "records of a compacted log that its queue does not contain: consumers never get them",
         _COMPACTED_FIX,
     )
     COMPACTED_LOST = (
         Severity.DAMAGE,
-        "messages that are the newest of their keys, and that the files of the compacted log lack: "
-        "consumers get them at most until the broker restarts. RocketMQ 5.3.3 loses some when it "
-        "begins a file while it replaces others; one whose KEYS were damaged (no CRC covers them) "
-        "is taken for such a one, unless the index tells",
-        "the commit log has them until it expires: read them with access=consumequeue at these "
-        "queue offsets, and send them again",
+        "messages that are the newest of their keys but are missing from the files of the "
+        "compacted log: consumers get them at most until the broker restarts. RocketMQ 5.3.3 "
+        "loses some when it begins a file while it replaces others; a message whose KEYS "
+        "were damaged (no CRC covers them) is counted as one of these, unless the index "
+        "shows otherwise",
+        "the commit log has them until they expire: read them with access=consumequeue at "
+        "these queue offsets, and send them again",
     )
     COMPACTED_ONLY = (
         Severity.INFORMATION,
-        "messages that only a compacted log still has: the commit log has lost them as it expired",
+        "messages that only a compacted log still has: in the commit log they have expired",
         "read them with access=compaction; a copy without compaction/ does not have them",
     )
     TIMER_FILES = (
         Severity.REPAIRABLE,
-        "a file of the timer cannot be one: a broker may not start, and what waits is not known",
-        "move timerwheel, timerlog and config/timercheck away while no broker runs: the next one "
-        "takes all timer messages of the log for new, and delivers past ones once more",
+        "a file of the timer is not valid: a broker may not start, and the waiting messages "
+        "are not known",
+        "move timerwheel, timerlog and config/timercheck away while no broker runs: the next "
+        "broker treats all timer messages of the log as new, and delivers past ones again",
     )
     TIMER_UNIT = (
         Severity.REPAIRABLE,
-        "units of the timer log that wait and name no record of the timer's topic: nothing, or "
-        "something else, is delivered at their time",
+        "waiting units of the timer log that do not point at a record of the timer's topic: "
+        "nothing, or the wrong message, is delivered at their time",
         _TIMER_FIX,
     )
     TIMER_SLOT = (
         Severity.REPAIRABLE,
-        "slots of the timer wheel whose units are those of another time, or chained to others: "
-        "messages that wait are delivered at a wrong time, or never",
+        "slots of the timer wheel whose units are for another time, or are chained to such "
+        "units: waiting messages are delivered at a wrong time, or never",
         _TIMER_FIX,
     )
     TIMER_LOST = (
         Severity.REPAIRABLE,
-        "timer messages that wait, as the checkpoint says, and are not in the timer log: a broker "
-        "never delivers them",
+        "timer messages that are waiting according to the checkpoint but are not in the "
+        "timer log: a broker never delivers them",
         _TIMER_FIX,
     )
     NOT_READ = (
         Severity.INFORMATION,
-        "a part of the store that is not read here, so it was not checked either",
+        "a part of the store that this package does not read, so it was not checked either",
         _NONE,
     )
     INDEX_UNUSABLE = (
@@ -369,7 +380,7 @@ class FindingKind(Enum):
     )
     INDEX_HEADER = (
         Severity.REPAIRABLE,
-        "the header of an index file does not fit its entries or the log",
+        "the header of an index file does not match its entries or the log",
         _INDEX_FIX,
     )
     INDEX_CHAIN = (
@@ -379,23 +390,23 @@ class FindingKind(Enum):
     )
     INDEX_ENTRY = (
         Severity.REPAIRABLE,
-        "entries that point at no record with such a key",
+        "entries that do not point at a record with their key",
         _INDEX_FIX,
     )
     INDEX_TIME = (
         Severity.REPAIRABLE,
-        "times in entries or header that are not those of the records: queries with a range of "
-        "time miss messages",
+        "times in entries or header that differ from those of the records: queries with a "
+        "time range miss messages",
         _INDEX_FIX,
     )
     INDEX_DOUBLE = (
         Severity.INFORMATION,
-        "entries that are there twice, as after a crash: RocketMQ returns the message twice",
+        "duplicate entries, as after a crash: RocketMQ returns the message twice",
         _NONE,
     )
     INDEX_BEHIND_END = (
         Severity.REPAIRABLE,
-        "entries that point after the end of the log: what is written there next will not be "
+        "entries that point past the end of the log: messages written there next will not be "
         "indexed",
         _INDEX_FIX,
     )
@@ -407,7 +418,7 @@ class FindingKind(Enum):
     INDEX_SIZES = (
         Severity.INFORMATION,
         "the index was not checked: its sizes are not known",
-        "give maxHashSlotNum and maxIndexNum, or the broker's file",
+        "give maxHashSlotNum and maxIndexNum, or the broker's configuration file",
     )
     NOT_FOUND_BY_KEY = (
         Severity.REPAIRABLE,
@@ -419,7 +430,7 @@ class FindingKind(Enum):
         Severity.INFORMATION,
         "records whose tags are not in the index, as brokers before 5.4.0 leave them: RocketMQ's "
         "query by tag does not find them",
-        "rocketmq-store rebuild-index indexes them, if that query is needed",
+        "rocketmq-store rebuild-index indexes them, if you need that query",
     )
     NOT_INDEXED_YET = (
         Severity.INFORMATION,
@@ -428,9 +439,10 @@ class FindingKind(Enum):
     )
     OFFSET_BEYOND_END = (
         Severity.REPAIRABLE,
-        "the offset of a consumer group is beyond the end of its queue, by so many messages: the "
-        "group misses the next ones that are stored",
-        "reset the group's offset, as with mqadmin resetOffsetByTime, when the broker runs",
+        "the offset of a consumer group is past the end of its queue by this many messages: "
+        "the group misses that many of the next messages",
+        "reset the group's offset while the broker runs, for example with mqadmin "
+        "resetOffsetByTime",
     )
     OFFSET_EXPIRED = (
         Severity.INFORMATION,
@@ -439,39 +451,39 @@ class FindingKind(Enum):
     )
     CHECKPOINT = (
         Severity.REPAIRABLE,
-        "the checkpoint is not plausible: after a crash recovery may begin too late",
-        "rocketmq-store recover, or remove the file: recovery then reads the whole log",
+        "the checkpoint is not plausible: after a crash, recovery may begin too late",
+        "run rocketmq-store recover, or remove the file: recovery then reads the whole log",
     )
     NO_CHECKPOINT = (
         Severity.INFORMATION,
-        "there is no whole checkpoint: recovery reads the whole log",
+        "there is no complete checkpoint: recovery reads the whole log",
         _NONE,
     )
     SETTINGS_STOP = (
         Severity.REPAIRABLE,
-        "a file of settings cannot be read, and its .bak cannot either: a broker does not start",
-        "restore one of them; moved away, they are forgotten, and a broker starts without",
+        "a settings file cannot be read, nor can its .bak: a broker does not start",
+        "restore one of them; if you move both away, a broker starts without these settings",
     )
     SETTINGS_LOST = (
         Severity.REPAIRABLE,
-        "a file of settings cannot be read, and has no .bak that can: a broker starts, and all "
-        "that it said is forgotten",
-        "restore it before you start a broker, which writes it anew",
+        "a settings file cannot be read, and it has no readable .bak: a broker starts "
+        "without these settings",
+        "restore it before you start a broker, which overwrites it",
     )
     SETTINGS_OLD = (
         Severity.REPAIRABLE,
-        "a file of settings cannot be read: a broker takes its .bak, which says what was before",
-        "copy the .bak over it, if what it says is new enough",
+        "a settings file cannot be read: a broker uses its .bak, which has an earlier state",
+        "copy the .bak over it, if that is recent enough",
     )
     SETTINGS_BACKUP = (
         Severity.INFORMATION,
-        "the .bak of a file of settings cannot be read: a broker does not start once the file "
-        "itself cannot be read",
+        "the .bak of a settings file cannot be read: a broker will not start if the file "
+        "itself becomes unreadable",
         _NONE,
     )
     TOPIC_UNKNOWN = (
         Severity.INFORMATION,
-        "queues of topics that topics.json does not name",
+        "queues of topics that are not in topics.json",
         _NONE,
     )
     NOT_STOPPED = (

@@ -64,10 +64,13 @@ class Finding:
 def _advice(kind: FindingKind, flags: tuple[str, ...], *, is_hindered: bool) -> str:
     """Return the advice for a kind; recovery is not advised if other findings hinder it."""
     if kind.advice == QUEUE_FIX and flags:
-        text = f"{' '.join(flags)}; with --dry-run it says what consumers lose by that"
+        text = f"{' '.join(flags)}; with --dry-run it shows what consumers would lose"
         return f"{QUEUE_FIX}, if it is given {text}"
     if kind.advice == RECOVER and is_hindered:
-        return "look at the other findings first: a recovery would be refused, or lose messages"
+        return (
+            "deal with the other findings first: a recovery would be refused, or would lose "
+            "messages"
+        )
     return kind.advice
 
 

@@ -134,7 +134,7 @@ class IndexCheck:
             self.is_known = False
             self._findings.add(
                 FindingKind.INDEX_SIZES,
-                examples=[f"{len(index.unusable)} index files, of which none proves its sizes"],
+                examples=[f"{len(index.unusable)} index files, none of which proves its sizes"],
             )
             return
         if self._snapshot.kind.index_database:  # reported as not read
@@ -241,7 +241,7 @@ class IndexCheck:
                 FindingKind.NOT_FOUND_BY_KEY,
                 commit_log_offset=self._first_missing,
                 count=self._missing_records,
-                examples=[f"{self._missing} keys in all", *self._examples],
+                examples=[f"{self._missing} keys in total", *self._examples],
             )
 
     def _times(self, cursor: _FileCursor, entries: _Entries, frames: RecordFrames) -> None:

@@ -271,7 +271,7 @@ def _traces_of_messages(snapshot: StoreSnapshot) -> Iterator[str]:
             yield "the index has entries"
     point = snapshot.checkpoint
     if point is not None and any((point.physic_msg_timestamp, point.confirm_phy_offset)):
-        yield "the checkpoint speaks of a record"
+        yield "the checkpoint names a record"
     with suppress(StoreError):
         for (group, topic), offsets in load_consumer_offsets(snapshot.directory).items():
             if any(offset > 0 for offset in offsets.values()):

@@ -180,13 +180,16 @@ def _sizes(
     for entry in files:
         if entry.size == nominal or (entry.size == 0 and entry is files[-1]):
             continue  # an empty last file is deleted by the broker
-        text = f"{entry.size} bytes; {nominal} were expected"
+        text = f"{entry.size} bytes; expected {nominal}"
         findings.add(kind, entry.path, position=entry.size, examples=[text])
 
 
 def _state(snapshot: StoreSnapshot, findings: Findings) -> None:
     if snapshot.state is StoreState.CRASHED:
-        findings.add(FindingKind.NOT_STOPPED, examples=["abort is there, and nobody holds lock"])
+        findings.add(
+            FindingKind.NOT_STOPPED,
+            examples=["the file abort exists, and no process holds the file lock"],
+        )
 
 
 def _topics(snapshot: StoreSnapshot, findings: Findings) -> None:

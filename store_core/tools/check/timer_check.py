@@ -66,7 +66,7 @@ def check_timer(snapshot: StoreSnapshot, findings: Findings, counts: CheckCounts
     is_unknown = progress is None and snapshot.state is not StoreState.LIVE  # which writes it later
     if len(units.units) and (is_unknown or (progress is not None and progress.read_ms <= 0)):
         why = "is missing" if progress is None else "does not say how far the timer has come"
-        said = f"config/timercheck {why}: a broker takes all timer messages for new"
+        said = f"config/timercheck {why}: a broker treats all timer messages as new"
         findings.add(FindingKind.TIMER_FILES, "timer", examples=[said])
         return
     if progress is None or slots is None:  # a broker rebuilds the timer
