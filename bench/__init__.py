@@ -1,1 +1,1 @@
-"""Benchmarks: this project beside RocketMQ's own Java code and beside Spark alone, in one run."""
+"""Benchmarks: this project, RocketMQ's own Java code and plain Spark, compared in one run."""

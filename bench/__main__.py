@@ -1,4 +1,4 @@
-"""``python -m bench``: measure, print each scenario's rows when it has them, write JSON."""
+"""``python -m bench``: measure, print the rows of each scenario, write JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the chosen scenarios; return 1 if a bound is missed that must be kept, else 0."""
+    """Run the chosen scenarios; return 1 if a figure misses a bound that it must keep, else 0."""
     options = _parser().parse_args(arguments)
     letters = options.only.split(",") if options.only else list(SCENARIOS)
     unknown = sorted(set(letters) - set(SCENARIOS))
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             sys.stdout.flush()
             sys.stderr.write(f"scenario {letter}: {time.perf_counter() - start:.0f} s\n")
     except KeyboardInterrupt:
-        sys.stderr.write(f"\ninterrupted; --resume {path} goes on with what is left\n")
+        sys.stderr.write(f"\ninterrupted; --resume {path} runs the remaining scenarios\n")
         return _INTERRUPTED
     finally:
         context.close()
@@ -51,20 +51,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small stores: does it all run?")
+    parser.add_argument(
+        "--quick", action="store_true", help="use small stores, to see whether everything runs"
+    )
     parser.add_argument("--only", metavar="a,c", help="letters of scenarios (bench/README.md)")
     parser.add_argument(
         "--work",
         type=Path,
         default=Path("build/bench"),
-        help="where stores are kept (3 GB), Java is built, results are written",
+        help="directory for stores (3 GB), the Java build and results",
     )
     parser.add_argument("--json", type=Path, help="where to write the figures")
     parser.add_argument(
         "--resume",
         type=Path,
         metavar="JSON",
-        help="go on with an interrupted run, quick or not: its scenarios are not run again",
+        help="continue an interrupted run, quick or not, without repeating its scenarios",
     )
     return parser
 

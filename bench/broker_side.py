@@ -1,4 +1,4 @@
-"""Our name server and broker in a process: ``python -m bench.broker_side ROOT TOPIC=QUEUES …``."""
+"""Our name server and broker, in a process: ``python -m bench.broker_side ROOT TOPIC=QUEUES …``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve a store, as ``rocketmq-store serve`` does, until standard input ends; tell the port."""
+    """Serve a store, as ``rocketmq-store serve`` does, until its input ends; print the port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("root")
     parser.add_argument("topics", nargs="*")

@@ -1,4 +1,4 @@
-"""A sender and a receiver that do nothing but move bytes: ``python -m bench.byte_stream …``."""
+"""A sender and a receiver that only move bytes: ``python -m bench.byte_stream …``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def send(paths: list[str]) -> None:
 
 
 def receive(port: int, count: int) -> None:
-    """Take bytes, throw them away, and tell how long it took from the connection on."""
+    """Receive and discard bytes; print the time since the connection was made."""
     begin = time.perf_counter()
     buffer = memoryview(bytearray(_CHUNK))
     with socket.create_connection(("127.0.0.1", port)) as peer:

@@ -19,7 +19,7 @@ _TIMEOUT_S = 600
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Consume a topic in rounds, each as a group of its own; tell the seconds of each."""
+    """Consume a topic in rounds, each as a separate group; print the seconds of each round."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("namesrv_addr")
     parser.add_argument("topic")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def consume(namesrv_addr: str, topic: str, count: int) -> float:
-    """Return the seconds from the first message until a listener that does nothing has had all."""
+    """Return the seconds from the first message until an idle listener has had all messages."""
     counter = _Counter(count)
     consumer = PushConsumer(
         f"python_{time.time_ns()}",
@@ -48,7 +48,7 @@ def consume(namesrv_addr: str, topic: str, count: int) -> float:
 
 
 class _Counter:
-    """A listener that only counts."""
+    """A listener that only counts messages."""
 
     def __init__(self, count: int) -> None:
         self.left = count

@@ -1,4 +1,4 @@
-"""What the scenarios of one run share: stores, the Spark session, the Java side."""
+"""Resources shared by the scenarios of a run: stores, Spark session, Java side."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Everything is made at its first use.
+    """Shared resources, each created at its first use.
 
     Parameters
     ----------
     work
         Directory for stores, the Java side and results.
     quick
-        Small stores and few runs: shows that all works, measures nothing.
+        Use small stores and few runs: shows that everything works, but measures nothing.
     """
 
     def __init__(self, work: Path, quick: bool) -> None:
@@ -44,18 +44,18 @@ class Context:
 
     @property
     def spark(self) -> SparkSession:
-        """The session."""
+        """The Spark session."""
         if self._spark is None:
             self._spark = make_session()
         session: SparkSession = self._spark
         return session
 
     def root(self, spec: StoreSpec) -> str:
-        """Return the path of a store, which must not be changed."""
+        """Return the path of a store, which no scenario may change."""
         return str(ensure_store(self.work, spec).resolve())
 
     def close(self) -> None:
-        """Stop the session and its workers if there is one; the next use makes another."""
+        """Stop the session, if there is one, and its workers; the next use starts another."""
         if self._spark is not None:
             self._spark.stop()
             self._spark = None

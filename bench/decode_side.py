@@ -1,4 +1,4 @@
-"""Decodes a store in one thread, three rounds: the counterpart of the Java baseline's ``scan``.
+"""Decodes a store in one thread, in three rounds, like ``scan`` of the Java baseline.
 
 Run as ``python -m bench.decode_side ROOT``: a process of its own, so that no library has threads.
 """

@@ -1,4 +1,4 @@
-"""A Python data source that yields nothing: the least that a job costs.
+"""A Python data source without rows: it shows the minimum cost of a job.
 
 It imports nothing but pyspark: Spark starts a Python process to plan each job.
 """
@@ -18,7 +18,7 @@ EMPTY = "bench-empty"
 
 
 class EmptySource(DataSource):
-    """Yields nothing, from one partition: the least that a job costs."""
+    """Yields no rows from one partition; it shows the minimum cost of a job."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""A Python data source that fetches bytes with pyarrow.fs and hands over nothing."""
+"""A Python data source that fetches bytes with pyarrow.fs and yields no rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PIECE_BYTES = 8 << 20
 
 
 class FetchingSource(DataSource):
-    """Reads ranges of objects, one piece after the other; each task has some of the ranges.
+    """Reads ranges of objects piece by piece; each task reads some of the ranges.
 
-    Options: ``uri`` of the filesystem; ``tasks``, a JSON array with for each task its ranges as
+    Options: ``uri`` of the filesystem; ``tasks``, a JSON array with the ranges of each task as
     ``[path, start, stop]``.
     """
 

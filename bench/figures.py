@@ -1,4 +1,4 @@
-"""What a benchmark returns: two sides measured in one run, and what their ratio must be."""
+"""Results of benchmarks: two sides measured in one run, and bounds of their ratio."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Figure:
 
     @property
     def ratio(self) -> float:
-        """Ours over the other side."""
+        """Our value divided by that of the other side."""
         return self.ours / self.other if self.other else float("nan")
 
     def meets(self, bound: float | None) -> bool | None:
-        """Return whether the ratio keeps a bound; None without one."""
+        """Return whether the ratio keeps a bound; None if there is no bound."""
         if bound is None:
             return None
         return self.ratio >= bound if self.higher_is_better else self.ratio <= bound
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figure as JSON has it."""
+        """Return the figure in the form of its JSON."""
         return {
             **asdict(self),
             "ratio": self.ratio,
@@ -143,9 +143,9 @@ def _number(value: float) -> str:
 
 @dataclass
 class Results:
-    """What a run has measured so far.
+    """Results that a run has so far.
 
-    ``scenarios`` are the letters of those that have ended.
+    ``scenarios`` are the letters of the finished scenarios.
     """
 
     machine: dict[str, Any]
@@ -154,13 +154,13 @@ class Results:
     figures: list[Figure] = field(default_factory=list)
 
     def add(self, scenario: str, figures: Sequence[Figure]) -> None:
-        """Add the figures of a scenario that has ended."""
+        """Add the figures of a finished scenario."""
         self.scenarios.append(scenario)
         self.figures += figures
 
 
 def write_json(path: Path, results: Results) -> None:
-    """Write the figures, all samples and the facts of the machine; a kill leaves a whole file."""
+    """Write the figures, all samples and the facts of the machine; never leave a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {**vars(results), "figures": [figure.to_dict() for figure in results.figures]}
     whole = path.with_name(f"{path.name}.tmp")

@@ -1,7 +1,7 @@
-"""A SQL filter over columns of properties, one thread: beside the Java baseline's ``filter``.
+"""A SQL filter over columns of properties, in one thread, like ``filter`` of the Java baseline.
 
 Run as ``python -m bench.filter_side EXPRESSION BATCH MESSAGES``: a process of its own, so that no
-library has threads. FilterLoop.java has the same messages.
+library starts threads. FilterLoop.java has the same messages.
 """
 
 from __future__ import annotations

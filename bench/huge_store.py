@@ -1,6 +1,6 @@
-"""Time and memory that questions about a store of 1 TiB take, each in a process of its own.
+"""Time and memory for queries of a store of 1 TiB, each in a process of its own.
 
-``python -m bench.huge_store DIRECTORY`` makes the store there if it is not there.
+``python -m bench.huge_store DIRECTORY`` creates the store if it does not exist.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Taken(NamedTuple):
 
 
 def main(root: Path) -> None:
-    """Measure every question once, after one run that fills the system's cache."""
+    """Measure each query once, after a run that fills the system's cache."""
     spec = HugeSpec()
     if not root.exists():
         make_huge_store(root, spec)

@@ -1,4 +1,4 @@
-"""A Python stream source that does nothing: the least that a trigger costs."""
+"""A Python stream source without rows: it shows the minimum cost of a trigger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IDLE_STREAM = "bench-idle-stream"
 
 
 class IdleStream(DataSource):
-    """Never has a row."""
+    """Source that never has a row."""
 
     @classmethod
     def name(cls) -> str:

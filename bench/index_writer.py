@@ -1,4 +1,4 @@
-"""Writes index files entry run by entry run, as RocketMQ's dispatch would leave them.
+"""Writes index files in runs of entries, with the content that RocketMQ's dispatch writes.
 
 Source: RocketMQ ``IndexFile.putKey``, ``IndexService.getAndCreateLastIndexFile`` (release 5.3.3).
 """
@@ -24,7 +24,7 @@ _SLOTS_AT_ONCE = 1 << 10
 class IndexWriter:
     """The index directory of one store while it is written.
 
-    ``rolled_after``: entries after which a file is followed by another though it is not full.
+    ``rolled_after``: number of entries after which a new file begins, although the old is not full.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class IndexWriter:
         self._most = rolled_after or max_index_num - 1
         self._file: _IndexFile | None = None
         self.full_end_timestamp = 0
-        """End time of the last full file: what goes into the checkpoint."""
+        """End time of the last full file, for the checkpoint."""
 
     def put(
         self,
@@ -101,8 +101,8 @@ class _IndexFile:
         entries = np.empty(len(key_hash), INDEX_ENTRY.dtype)
         entries["key_hash"] = key_hash
         entries["commit_log_offset"] = commit_log_offset
-        # The first entry's difference refers to what the header held before it: the end of
-        # the file before, or nothing.
+        # The first entry's difference refers to the previous end in the header: that of
+        # the previous file, or none.
         first = store_timestamp[0] - self.begin_timestamp if self.begin_timestamp else 0
         if self._next == 1:
             self.begin_timestamp = int(store_timestamp[0])
@@ -119,7 +119,7 @@ class _IndexFile:
         self._end_phy_offset = int(commit_log_offset[-1])
 
     def _chain(self, slot: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-        """Return the previous entry of each new one and move the slots on."""
+        """Return the previous entry of each new one, and update the slots."""
         number = np.arange(self._next, self._next + len(slot), dtype=np.int32)
         order = np.argsort(slot, kind="stable")
         sorted_slot, sorted_number = slot[order], number[order]

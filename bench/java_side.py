@@ -25,7 +25,7 @@ class JavaSide:
     Parameters
     ----------
     work
-        Directory for what is built and for RocketMQ's log files.
+        Directory for the build and for RocketMQ's log files.
     """
 
     def __init__(self, work: Path) -> None:
@@ -33,7 +33,7 @@ class JavaSide:
         self._logs = work / "java-logs"
 
     def build(self) -> None:
-        """Build unless it was built since the source last changed."""
+        """Build the baseline, unless it was built after the source last changed."""
         jar = self._target / "java-baseline.jar"
         sources = [_PROJECT / "pom.xml", *_PROJECT.glob("src/**/*.java")]
         if jar.exists() and jar.stat().st_mtime >= max(s.stat().st_mtime for s in sources):

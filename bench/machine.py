@@ -1,4 +1,4 @@
-"""Facts of the machine that belong beside a figure."""
+"""Facts about the machine that belong next to a figure."""
 
 from __future__ import annotations
 

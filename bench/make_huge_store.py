@@ -1,6 +1,6 @@
-"""Writes a store of the size of a large broker's, 1 TiB say, whose files are sparse: 1 GB of disk.
+"""Writes a store as large as a large broker's, for example 1 TiB, in sparse files (1 GB of disk).
 
-``python -m bench.make_huge_store DIRECTORY`` makes one.
+``python -m bench.make_huge_store DIRECTORY`` creates one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BODY_BYTES = 100
 KEYED_EVERY = 100
-"""One message of so many has a unique key and a key: the index has two entries of it."""
+"""One in this many messages has a unique key and a key, and so two index entries."""
 GROUPS_PER_TOPIC = 2
 _DIGITS = 9
 _UNIQUE, _KEY = b"UNIQ_KEY", b"KEYS"
@@ -47,11 +47,11 @@ _TAG = b"tag0"
 
 @dataclass(frozen=True)
 class HugeSpec:
-    """How large a store is.
+    """Dimensions of a store.
 
-    Message ``i`` is of topic ``i % topics``; its queue is the next one of that topic. Segments are
-    closed by a blank record, which has most of their bytes; of one of ``big_every`` the records
-    fill it, with bodies of zeros that lie in holes.
+    Message ``i`` is of topic ``i % topics``; its queue is the next one of that topic. A blank
+    record closes each segment and has most of its bytes. In one of ``big_every`` segments the
+    records fill the segment, with bodies of zeros that are holes in the file.
     """
 
     segments: int = 1000
@@ -72,12 +72,12 @@ class HugeSpec:
 
     @property
     def entries_per_index_file(self) -> int:
-        """An odd number: a file ends with one of the two entries of a message, as RocketMQ's do."""
+        """Odd, so that a file ends with one of a message's two entries, as in RocketMQ."""
         return -(-2 * self.messages // KEYED_EVERY // self.index_files) | 1
 
     @property
     def big_body_bytes(self) -> int:
-        """So that the records just fit into a segment."""
+        """Chosen so that the records just fit into a segment."""
         return self.segment_bytes // self.messages_per_segment - 1024
 
 
@@ -133,9 +133,9 @@ def _store_times(numbers: Int64s) -> Int64s:
 
 
 def _records(spec: HugeSpec, segment: int) -> tuple[npt.NDArray[np.void], int]:
-    """Return the records of a segment, and how far one begins after the one before.
+    """Return the records of a segment, and the distance between their beginnings.
 
-    Where that is more than a record here has, its body goes on with zeros.
+    If the distance exceeds the length of a record here, its body continues with zeros.
     """
     is_big = segment % spec.big_every == spec.big_every - 1
     body_bytes = spec.big_body_bytes if is_big else BODY_BYTES
@@ -213,7 +213,7 @@ def _write_segment(
 
 
 def _key_hashes(numbers: Int64s, spec: HugeSpec) -> Int64s:
-    """Return the hashes of the unique key and the key of messages: a row each.
+    """Return the hashes of unique key and key of messages, one row per message.
 
     Source: RocketMQ ``IndexFile.indexKeyHashMethod`` (release 5.3.3).
     """
@@ -248,7 +248,7 @@ def _write_queues(
 
 
 def _write_consumer_offsets(root: Path, spec: HugeSpec) -> None:
-    """Let groups of a topic stand in the middle of its queues, and at their ends."""
+    """Write offsets of groups in the middle and at the end of a topic's queues."""
     held = spec.messages // (spec.topics * spec.queues)
     table = {
         f"{topic_of(topic)}@group{group}": {

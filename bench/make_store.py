@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 RUN_BYTES = 16 << 20
-"""Bytes of records encoded at once."""
+"""Bytes of records that are encoded together."""
 
 
 def make_store(  # noqa: PLR0913 (RocketMQ's sizes by name)
@@ -56,9 +56,9 @@ def make_store(  # noqa: PLR0913 (RocketMQ's sizes by name)
 ) -> None:
     """Write a store as a 5.x broker leaves it after its first run and a clean stop.
 
-    One message of a hundred goes to the small topic, one of a thousand to a tenth of that, the
-    others to ``topics`` topics in turn, four queues each. Files have their full length and
-    are sparse. ``root`` must not exist.
+    One in a hundred messages goes to the small topic, one in a thousand to the topic a tenth of
+    its size, the others to ``topics`` topics in turn, four queues each. Files have their full
+    length and are sparse. ``root`` must not exist.
     """
     root.mkdir(parents=True)
     content = RecordBuilder(body_bytes, topics, seed)
@@ -140,7 +140,7 @@ class _QueueWriter:
     def put(
         self, run: Run, commit_log_offset: npt.NDArray[np.int64], record_bytes: int
     ) -> npt.NDArray[np.int64]:
-        """Take the units of a run; return the queue offsets of its messages."""
+        """Add the units of a run; return the queue offsets of its messages."""
         units = np.empty(len(run.number), CQ_UNIT.dtype)
         units["commit_log_offset"] = commit_log_offset
         units["message_size"] = record_bytes

@@ -1,4 +1,4 @@
-"""The messages of the benchmark stores before they are stored: as columns, and one by one."""
+"""The messages of the benchmark stores before they are stored, as columns and one by one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _QUEUES = 4
 class MessageBatches:
     """Makes record batches as ``MessageStore.append_batch`` takes them.
 
-    The bodies are made here, once, as the Java side makes its one body before the clock runs.
+    The bodies are created here, once; the Java side also creates its body before the clock starts.
 
     Parameters
     ----------
     body_bytes
-        Length of each.
+        Length of each body.
     """
 
     def __init__(self, body_bytes: int) -> None:
@@ -48,7 +48,7 @@ class MessageBatches:
         self._names = np.array([name.encode() for name in topic_names(_TOPICS)], "S10")
 
     def batches(self, messages: int) -> Iterator[Any]:
-        """Yield messages 0 to ``messages``."""
+        """Yield messages 0 to ``messages``, exclusive."""
         at = 0
         while at < messages:
             count = min(messages, same_length_stop(at), at + BATCH_ROWS) - at
@@ -70,7 +70,7 @@ class MessageBatches:
 
 
 def message(index: int, body: bytes) -> Message:
-    """Return one message, made as a client's would be."""
+    """Return one message, built as a client builds it."""
     return Message(
         f"TopicTest{index % _TOPICS}",
         body,

@@ -1,4 +1,4 @@
-"""A filesystem that answers as S3 does: it notes each request, which may take time and fail."""
+"""A filesystem that behaves like S3, records each request, and can delay or fail requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMES_A_LISTING = 1000
 
 
 class Request(NamedTuple):
-    """One request: ``list``, ``stat``, ``open`` or ``read``; when it was under way (seconds)."""
+    """One request (``list``, ``stat``, ``open`` or ``read``) with its start and end in seconds."""
 
     kind: str
     path: str
@@ -26,21 +26,21 @@ class Request(NamedTuple):
 
 
 class ObjectStore:
-    """A filesystem that lists and opens as S3 does; each request is noted, may take time and fail.
+    """A filesystem that lists and opens files like S3; it records, delays and fails requests.
 
     Parameters
     ----------
     delay_seconds
-        Of each request.
+        Duration of each request.
 
     Attributes
     ----------
     requests
-        All, in the order in which they ended.
+        All requests, in the order in which they ended.
     before
-        Called with kind, path, start and length before each; what it raises is the answer.
+        Called with kind, path, start and length before each request; the request raises its error.
     shorten
-        Called with path, start and data of each read: what comes of it.
+        Called with path, start and data of each read; returns the data that the read gets.
     """
 
     type_name = "s3"
@@ -54,7 +54,7 @@ class ObjectStore:
         self.shorten: Callable[[str, int, bytes], bytes] = lambda _path, _start, data: data
 
     def ask(self, kind: str, path: str, start: int = 0, length: int = 0) -> None:
-        """Note a request; wait, and fail where it shall."""
+        """Record a request; wait, and fail if ``before`` raises an error."""
         begun = time.monotonic()
         time.sleep(self._delay_seconds)
         try:
@@ -65,12 +65,12 @@ class ObjectStore:
                 self.requests.append(noted)
 
     def get_file_info(self, what: str | FileSelector) -> Any:
-        """Return what is known of a path, or of what a selector picks."""
+        """Return information about a path, or about the files that a selector matches."""
         if isinstance(what, str):
             found: FileInfo = self._local.get_file_info(what)
             self.ask("stat", what)
             if not found.is_file:
-                self.ask("list", what)  # no object has that name: does one begin with it?
+                self.ask("list", what)  # no object has this name; check whether it is a prefix
             return found
         infos = self._local.get_file_info(what)
         for _ in range(0, max(len(infos), 1), _NAMES_A_LISTING):
@@ -83,11 +83,11 @@ class ObjectStore:
         return _OpenedObject(self, path, self._local.open_input_file(path))
 
     def bytes_read(self, below: str = "") -> int:
-        """Return how many bytes were fetched of files whose path holds a text."""
+        """Return the number of bytes fetched from files whose path contains a text."""
         return sum(r.length for r in self.requests if r.kind == "read" and below in r.path)
 
     def longest_chain(self) -> int:
-        """Return how many requests at most came one after the other, each after one had ended."""
+        """Return the length of the longest chain of requests that waited for one another."""
         count, ended = 0, 0.0
         for request in sorted(self.requests, key=lambda r: r.ended):
             if request.begun >= ended:

@@ -1,4 +1,4 @@
-"""How the benchmarks call what they measure, beside Spark's own ``format("rocketmq-store")``."""
+"""Calls of the measured code other than Spark's ``format("rocketmq-store")``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS = [name for name in message_schema().names if name != "properties_raw"]
 def decode_all(
     root: str, end_offset: int, max_rows: int = DECODE_ROWS, max_bytes: int = DECODE_BYTES
 ) -> int:
-    """Decode every column of every record up to ``end_offset``; return the number of records."""
+    """Decode all columns of all records up to ``end_offset``; return the number of records."""
     log = CommitLog(StoreDirectory(root), MessageStoreConfig(store_path_root_dir=root))
     rows = 0
     sizer, start = BatchSizer(max_rows, max_bytes), log.segments.min_offset
@@ -37,7 +37,7 @@ def decode_all(
 
 
 class Split(NamedTuple):
-    """How the reader cuts a scan."""
+    """How the reader splits a scan."""
 
     partitions: int
     rows_per_batch: int

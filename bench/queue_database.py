@@ -1,4 +1,4 @@
-"""The same store with its queues in a RocksDB database (``storeType=defaultRocksDB``)."""
+"""A benchmark store with its queues in a RocksDB database (``storeType=defaultRocksDB``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIELDS = ("commit_log_offset", "message_size", "tags_code")
 
 
 def ensure_queue_database(root: str) -> str:
-    """Return such a store, beside the one with queues in files; its log is the same files."""
+    """Return such a store, next to the one with queues in files; both have the same log files."""
     source, target = Path(root), Path(f"{root}-rocksdb")
     if not target.exists():
         unfinished = Path(f"{target}.part")
@@ -44,7 +44,7 @@ def _without_queues(directory: str, names: list[str]) -> list[str]:
 
 
 def _write_database(root: str, target: Path) -> None:
-    """Write all units with the compression of a broker, and the ends of the queues."""
+    """Write all units, compressed as by a broker, and the ends of the queues."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_compression_type(DBCompressionType.lz4())
@@ -66,7 +66,7 @@ def _write_database(root: str, target: Path) -> None:
 
 
 def _write_queue(database: Rdict, store: StoreSnapshot, topic: str, queue_id: int) -> bytes:
-    """Write the units of one queue; return the value of its end."""
+    """Write the units of one queue; return the database value for the queue's end."""
     held = store.queue_range(topic, queue_id)
     queue = store.consume_queue(topic, queue_id)
     if queue is None:

@@ -1,4 +1,4 @@
-"""Record batches of table ``messages`` made without any store: what the ready source hands over."""
+"""Record batches of table ``messages`` without a store, for the ready source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _FIRST = 500_000
-"""Message with which a batch begins: keys as long as most are."""
+"""First message of a batch; its keys have the usual length."""
 _RECORD_BYTES = 180
 
 
@@ -34,7 +34,7 @@ def _properties(index: int) -> list[tuple[str, str]]:
     ]
 
 
-# One message's value of every column; body is apart, as its size is given.
+# The value of each column for one message; the body is separate because its size is given.
 _VALUES: dict[str, Callable[[int], Any]] = {
     "topic": topic_of,
     "queue_id": lambda i: i % QUEUES,

@@ -1,4 +1,4 @@
-"""A Python data source that hands over ready-made batches: what Spark itself takes."""
+"""A Python data source that hands over ready-made batches: it shows the cost of Spark itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 READY = "bench-ready"
 
 _ready: dict[tuple[str, int, int], Any] = {}
-"""Batches of this worker process; Spark reuses workers, so warm runs find them."""
+"""Batches of this worker process; warm runs find them because Spark reuses workers."""
 
 
 class ReadySource(DataSource):

@@ -1,4 +1,4 @@
-"""A Python stream source that has one ready row for each batch, stamped when the batch is made."""
+"""A Python stream source with one ready row per batch, stamped when the batch is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 READY_STREAM = "bench-ready-stream"
 
 _ready: dict[str, Any] = {}
-"""Rows of this worker process by schema."""
+"""Rows of this worker process, by schema."""
 
 
 class ReadyStream(DataSource):

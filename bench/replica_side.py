@@ -1,6 +1,6 @@
 """Our master or our slave in a process of its own: ``python -m bench.replica_side COMMAND …``.
 
-Each lives until its standard input ends. ``bench/java`` has the same commands.
+Each process runs until its standard input ends. ``bench/java`` has the same commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _master(options: argparse.Namespace) -> None:
 
 
 def _slave(options: argparse.Namespace) -> None:
-    """Follow a master; tell the time until the log ends at ``end``, and until all is dispatched."""
+    """Follow a master; print the time until the log reaches ``end``, and until it is dispatched."""
     with _store(options.root, broker_role="SLAVE") as store:
         count = options.end - store.max_phy_offset
         begin = time.perf_counter()
@@ -50,7 +50,7 @@ def _slave(options: argparse.Namespace) -> None:
 
 
 def _put(options: argparse.Namespace) -> None:
-    """Put messages while a slave follows, which with ``--sync`` has to have them first."""
+    """Put messages while a slave follows; with ``--sync`` the slave must receive them first."""
     settings = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2} if options.sync else {}
     with _store(options.root, **settings) as store, HAService(store, port=0) as service:
         tell("listening", port=_port(service), count=0)
@@ -69,7 +69,7 @@ def _put(options: argparse.Namespace) -> None:
 
 
 def _put_all(store: MessageStore, count: int, body_bytes: int, threads: int) -> float:
-    """Return the seconds until all was acknowledged."""
+    """Return the seconds until all messages were acknowledged."""
     body = bytes(body_bytes)
     failed: list[PutMessageStatus] = []
 

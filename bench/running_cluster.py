@@ -1,4 +1,4 @@
-"""A running RocketMQ on loopback, and RocketMQ's own clients as the other side of figures."""
+"""A running RocketMQ on loopback, and RocketMQ's clients as the other side of figures."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class RunningCluster(NamedTuple):
     Parameters
     ----------
     context
-        Of the run.
+        Context of the run.
     namesrv_addr
-        ``HOST:PORT``, as clients are told.
+        ``HOST:PORT`` for clients.
     store
-        The broker's, to be looked at with the file source.
+        The broker's store, for the file source.
     pid
-        Of the process that is both.
+        Process id of name server and broker.
     """
 
     context: Context
@@ -41,41 +41,41 @@ class RunningCluster(NamedTuple):
     pid: int
 
     def fill(self, topic: str, count: int, body_bytes: int = BODY_BYTES) -> None:
-        """Send messages to a topic, evenly to its queues, as fast as can be."""
+        """Send messages to a topic as fast as possible, evenly to its queues."""
         self._produce(topic, count, body_bytes, "batch", _FILL_BATCH, rounds=1)
 
     def java_sync_seconds(self, topic: str, count: int) -> float:
-        """Return the seconds of a Java producer's warm round, one message after the other.
+        """Return the seconds of a Java producer's warm round that sends messages one by one.
 
-        The topic gets twice the messages.
+        The topic receives twice this number of messages.
         """
         return self._produce(topic, count, BODY_BYTES, "sync", 0)
 
     def java_async_seconds(self, topic: str, count: int, in_flight: int, rounds: int = 2) -> float:
-        """Return the same of a Java producer that has so many messages in flight."""
+        """Return the seconds for a Java producer with this many messages in flight."""
         return self._produce(topic, count, BODY_BYTES, "async", in_flight, rounds=rounds)
 
     def java_batch_seconds(self, topic: str, count: int, size: int) -> float:
-        """Return the same of a Java producer of batches."""
+        """Return the seconds for a Java producer that sends batches."""
         return self._produce(topic, count, BODY_BYTES, "batch", size)
 
     def java_threads_seconds(self, topic: str, count: int, threads: int) -> float:
-        """Return the same of a Java producer that threads share, each with 64 in flight."""
+        """Return the seconds for a Java producer of several threads, each with 64 in flight."""
         return self._produce(topic, count, BODY_BYTES, "threads", threads)
 
     def java_latency_ms(self, topic: str, count: int, rate: int) -> tuple[float, float]:
-        """Return median and 99th percentile from the send until a Java push consumer has it."""
+        """Return median and 99th percentile of the time from send to a Java push consumer."""
         figures = self.context.java.run("latency", self.namesrv_addr, topic, count, rate)
         figure = last_round(figures, "latency")
         return float(figure["median_ms"]), float(figure["p99_ms"])
 
     def java_push_seconds(self, topic: str, count: int) -> float:
-        """Return the seconds of a warm Java push consumer, from its first message to its last."""
+        """Return the seconds from the first to the last message of a warm Java push consumer."""
         figures = self.context.java.run("push", self.namesrv_addr, topic, count)
         return float(last_round(figures, "consumed")["seconds"])
 
     def java_pull_seconds(self, topic: str, count: int, threads: int) -> float:
-        """Return the seconds that warm Java pull consumers take for a topic of so many messages."""
+        """Return the seconds that warm Java pull consumers need for this many messages."""
         figures = self.context.java.run("pull", self.namesrv_addr, topic, threads)
         figure = last_round(figures, "pulled")
         if figure["count"] != count:
@@ -97,7 +97,7 @@ class RunningCluster(NamedTuple):
 def running_cluster(
     context: Context, topics: Mapping[str, int], heap: str = "4g"
 ) -> Iterator[RunningCluster]:
-    """Run a cluster with topics of so many queues each; its store is deleted in the end."""
+    """Run a cluster with topics, given their number of queues; its store is deleted at the end."""
 
     def start(*arguments: str) -> SideProcess:
         return context.java.start("cluster", *arguments, options=[f"-Xmx{heap}"])
@@ -108,7 +108,7 @@ def running_cluster(
 
 @contextmanager
 def served_cluster(context: Context, topics: Mapping[str, int]) -> Iterator[RunningCluster]:
-    """Run ours, in a process of its own; else as `running_cluster`."""
+    """Run our cluster in a process of its own, otherwise like `running_cluster`."""
 
     def start(*arguments: str) -> SideProcess:
         return python_side("bench.broker_side", *arguments)

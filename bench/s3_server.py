@@ -1,4 +1,4 @@
-"""An S3-compatible server (s3proxy, by Maven) on this machine, and a network before it."""
+"""An S3-compatible server (s3proxy, from Maven) on this machine, and a simulated network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S3_KEY, S3_SECRET = "AKIAPLACES", "s3cr/et+Places"
 BUCKET = "stores"
 _BUILD_SECONDS = 600
 _START_SECONDS = 60
-# The server knows none of the checksums that newer clients send with what they write.
+# The server supports none of the checksums that newer clients send with writes.
 _ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
@@ -28,7 +28,7 @@ _ENVIRONMENT = {
 
 
 def s3_uri(address: str, store: str, *, with_key: bool = True) -> str:
-    """Return the URI of a store in the bucket of a server, or of a network before it."""
+    """Return the URI of a store in the bucket at the address of a server or of its network."""
     key = f"{S3_KEY}:{S3_SECRET.replace('/', '%2F').replace('+', '%2B')}@" if with_key else ""
     options = f"endpoint_override={address}&scheme=http&region=us-east-1"
     return f"s3://{key}{BUCKET}/{store}?{options}"
@@ -36,7 +36,7 @@ def s3_uri(address: str, store: str, *, with_key: bool = True) -> str:
 
 @contextmanager
 def s3_server(directory: Path) -> Iterator[str]:
-    """Run a server with an empty bucket below a directory; give its address."""
+    """Run a server with an empty bucket below a directory; yield its address."""
     os.environ.update(_ENVIRONMENT)
     port, data = _free_port(), directory.resolve() / "s3"
     (data / BUCKET).mkdir(parents=True)
@@ -72,14 +72,14 @@ def s3_server(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def slow_link(address: str, wait_ms: int, bytes_a_second: int) -> Iterator[str]:
-    """Put a network before a server; give the address to use.
+    """Simulate a network in front of a server; yield the address to use.
 
     Parameters
     ----------
     wait_ms
-        Of each request.
+        Delay of each request.
     bytes_a_second
-        Of each connection; 0: as fast as it goes.
+        Rate of each connection; 0 for no limit.
     """
     program = str(SERVERS / "SlowLink.java")
     port = address.rpartition(":")[2]
@@ -110,7 +110,7 @@ def upload(filesystem: Any, root: Path, target: str) -> None:
 
 @functools.cache
 def maven_jars(project: Path) -> str:
-    """Return the class path of what a project's pom.xml names, fetched when it is first needed."""
+    """Return the class path of the libraries in a project's pom.xml, fetched at the first use."""
     handle = os.open(project, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)  # other processes wait

@@ -1,4 +1,4 @@
-"""One side of a pair of processes that work at the same time, such as a master and its slave."""
+"""One of two processes that run at the same time, such as a master and its slave."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _END_SECONDS = 60
 
 
 class SideError(Exception):
-    """A process of a benchmark failed, or did not say what was expected."""
+    """A benchmark process failed, or did not print the expected output."""
 
 
 class SideProcess:
-    """A program that prints figures, and lives until its standard input ends.
+    """A program that prints figures, and runs until its standard input ends.
 
     Parameters
     ----------
     command
         Program and arguments; lines that begin with ``{"figure"`` are figures, others its log.
     env
-        Its environment; that of this process if None.
+        Its environment; this process's environment if None.
     """
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> None:
@@ -52,16 +52,16 @@ class SideProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def figure(self, name: str, timeout_s: float = 300) -> dict[str, Any]:
-        """Wait for a figure and return it; those before it are passed over.
+        """Wait for a figure and return it; earlier figures are skipped.
 
         Raises
         ------
         SideError
-            The process ended without it, or it did not come in time.
+            The process ended without printing it, or did not print it in time.
         """
         while True:
             try:
@@ -74,7 +74,7 @@ class SideProcess:
                 return found
 
     def close(self) -> None:
-        """End the process: its input ends, and it has a minute to stop."""
+        """End the process by closing its input; it has a minute to stop."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -106,9 +106,9 @@ class SideProcess:
 
 
 def python_side(module: str, *arguments: str | int) -> SideProcess:
-    """Start a module of the benchmarks with this Python, compiled as an installed one is.
+    """Start a module of the benchmarks with this Python, precompiled like an installed module.
 
-    The first start compiles, and keeps what it compiled.
+    The first start compiles the modules and keeps the result.
     """
     own = "PYTHONDONTWRITEBYTECODE"
     compiled = {name: value for name, value in os.environ.items() if name != own}
@@ -116,12 +116,12 @@ def python_side(module: str, *arguments: str | int) -> SideProcess:
 
 
 def tell(name: str, **values: float) -> None:
-    """Print a figure, as a side does."""
+    """Print a figure, in a side process."""
     print(json.dumps({"figure": name, **values}), flush=True)
 
 
 def until_input_ends() -> None:
-    """Wait for the end of standard input, which is the sign to stop."""
+    """Wait for the end of standard input, the signal to stop."""
     while sys.stdin.buffer.read(1 << 10):
         pass
 

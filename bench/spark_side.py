@@ -1,4 +1,4 @@
-"""The Spark session of the benchmarks, and how jobs are timed."""
+"""The Spark session of the benchmarks, and the timing of jobs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 def make_session() -> SparkSession:
     """Return a local session of two cores with all sources registered."""
-    # The workers import this package and the project from where the driver has them.
+    # The workers import this package and the project from the same place as the driver.
     project = str(Path(__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (project, os.environ.get("PYTHONPATH")))
     )
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Planning workers import the project again for each job: compiled, as an installed one is.
+    # Planning workers import the project again for each job: compiled, like an installed one.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     spark = (
         SparkSession.builder.master("local[2]")
@@ -54,7 +54,7 @@ def java_pid(spark: SparkSession) -> int:
 
 
 def run_to_noop(frame: DataFrame) -> None:
-    """Read every row and column, keep none."""
+    """Read every row and column and discard them."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -71,9 +71,9 @@ def alternate(
     warm_up: int = 1,
     before: Callable[[], Any] = lambda: None,
 ) -> list[list[float]]:
-    """Run the jobs in turn and return each one's seconds, so that all meet the same noise.
+    """Run the jobs in turn, so that all meet the same noise; return the seconds of each.
 
-    What is done before each of them is not timed.
+    Preparations before each job are not timed.
     """
     times: list[list[float]] = [[] for _ in jobs]
     for number in range(warm_up + runs):

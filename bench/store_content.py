@@ -1,4 +1,4 @@
-"""The messages that the benchmark stores hold: message ``i`` is a function of ``i``.
+"""The messages in the benchmark stores: message ``i`` is a function of ``i``.
 
 They look like those of ``JavaBaseline.message``: four properties, 16 queues, one key each.
 Names have fixed widths, so that all records between two powers of ten are equally long and a
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SMALL_TOPIC = "TopicSmall"
-"""As long as the other names: one message of a hundred is then one byte of a hundred."""
+"""As long as the other names, so that one in a hundred messages is one in a hundred bytes."""
 SMALL_EVERY = 100
 TENTH_TOPIC = "TopicTenth"
-"""A tenth of the small topic: in a store ten times as large it is what the small one was."""
+"""A tenth of the small topic: in a store ten times as large, it has the small topic's size."""
 TENTH_EVERY = 1000
 QUEUES = 4
 TAGS = 7
@@ -29,7 +29,7 @@ FIRST_TIMESTAMP_MS = 1_700_000_000_000
 BORN_HOST = bytes([10, 1, 2, 3]) + (12345).to_bytes(4, "big")
 STORE_HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
 BODY_POOL = 1024
-"""Different bodies a store has; enough that no cache level holds them all at 1 KB."""
+"""Number of different bodies in a store; at 1 KB, too many for any cache level."""
 
 _UNIQ_PREFIX = b"7F00000100002A9F18B40000"
 _UNIQ_PREFIX_TEXT = _UNIQ_PREFIX.decode()
@@ -37,7 +37,7 @@ _KEY_PREFIX = b"order"
 
 
 def topic_names(topics: int) -> list[str]:
-    """Return the names by topic number; the small ones come last."""
+    """Return the names by topic number; the small topics come last."""
     if not 1 <= topics <= 10:
         raise ValueError(f"topics must be 1 to 10, not {topics}")
     return [f"TopicTest{number}" for number in range(topics)] + [SMALL_TOPIC, TENTH_TOPIC]
@@ -94,7 +94,7 @@ class Run(NamedTuple):
 
 
 def make_run(start: int, count: int, topics: int) -> Run:
-    """Return messages ``start`` to ``start + count``, all with as many decimal digits."""
+    """Return messages ``start`` to ``start + count``, whose numbers have equally many digits."""
     index = np.arange(start, start + count, dtype=np.int64)
     topic = topic_numbers(index, topics)
     small = topic >= topics
@@ -121,7 +121,7 @@ def _digit_columns(index: npt.NDArray[np.int64], digits: int, base: int) -> npt.
 
 
 def same_length_stop(index: int) -> int:
-    """Return the first index after ``index`` whose record is longer."""
+    """Return the first index after ``index`` with a longer record."""
     return int(10 ** len(str(index)))
 
 
@@ -141,7 +141,7 @@ class RecordBuilder:
         return self._dtype(len(str(index))).itemsize
 
     def _dtype(self, digits: int) -> np.dtype[np.void]:
-        """One whole record; the texts between the varying parts are fields of their own."""
+        """One complete record; the texts between the varying parts are separate fields."""
         return np.dtype(
             [
                 ("header", HEADER_IPV4.dtype),
@@ -217,7 +217,7 @@ def _fill_properties(records: npt.NDArray[np.void], run: Run) -> None:
 
 
 def key_hashes(run: Run, topics: int) -> npt.NDArray[np.int64]:
-    """Return the index hash of the unique key and of the key: one row a message.
+    """Return the index hashes of unique key and key, one row per message.
 
     Source: RocketMQ ``IndexFile.indexKeyHashMethod`` (release 5.3.3).
     """

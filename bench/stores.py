@@ -1,4 +1,4 @@
-"""The stores that the benchmarks read, written once and kept below the work directory."""
+"""The stores that the benchmarks read; each is written once and kept in the work directory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Messages of one body size."""
+    """A number of messages with one body size."""
 
     messages: int
     body_bytes: int
 
     @property
     def label(self) -> str:
-        """What the table of figures calls it."""
+        """Name in the table of figures."""
         return f"{self.messages:,} x {self.body_bytes} B"
 
     @property
@@ -32,9 +32,9 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The stores of a run, and the 10 GB that are written to tell the memory it takes.
+    """Sizes of the stores of a run; ``written`` (10 GB) is written to measure the memory it takes.
 
-    The one that is replicated has 2 GiB.
+    The replicated store has 2 GiB.
     """
 
     short: StoreSpec
@@ -64,7 +64,7 @@ QUICK = Sizes(
 
 
 def ensure_store(work: Path, spec: StoreSpec) -> Path:
-    """Return the store, writing it if it is not there."""
+    """Return the store; write it if it does not exist."""
     root = work / "stores" / spec.name
     if not root.exists():
         unfinished = root.with_name(f"{spec.name}.part")

@@ -28,11 +28,11 @@ _SETTINGS = {
     "spark.sql.streaming.noDataProgressEventInterval": "0ms",
     "spark.sql.streaming.numRecentProgressUpdates": "20000",
 }
-"""No pause between triggers, and a report of each, as far as they are kept."""
+"""No pause between triggers, and a report of each; the last 20,000 reports are kept."""
 
 
 def followed(context: Context, root: Path | str) -> DataFrame:
-    """Return a store as a streaming DataFrame, all options at their defaults."""
+    """Return a store as a streaming DataFrame, with default options."""
     return context.spark.readStream.format("rocketmq-store").load(str(root))
 
 
@@ -52,7 +52,7 @@ def running(context: Context, frame: DataFrame, each_batch: Any = None) -> Itera
 
 @contextmanager
 def live_store(root: Path, **settings: Any) -> Iterator[MessageStore]:
-    """Open a store here, as a broker has one open; it is deleted at the end."""
+    """Open a store in this process, as a broker would; it is deleted at the end."""
     shutil.rmtree(root, ignore_errors=True)
     config = MessageStoreConfig(store_path_root_dir=str(root), **settings)
     with MessageStore(config) as store:
@@ -61,14 +61,14 @@ def live_store(root: Path, **settings: Any) -> Iterator[MessageStore]:
 
 
 class OneByOne:
-    """Puts a message when the row of the one before has come and its batch has ended.
+    """Puts a message when the previous message's row has arrived and its batch has ended.
 
-    Spark begins no batch before that: what ending it takes is no part of how long the next takes.
+    Spark begins no batch before that, so the end of a batch does not count towards the next one.
 
     Parameters
     ----------
     store
-        It is followed by a query that calls `arrived`.
+        The store; a query that calls `arrived` follows it.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -79,7 +79,7 @@ class OneByOne:
         self._batch = -1
 
     def arrived(self, rows: DataFrame, number: int) -> None:
-        """Take in a batch: called by the query."""
+        """Receive a batch; the query calls this."""
         count = len(rows.collect())
         self._came_ns = time.monotonic_ns()
         self._batch = number
@@ -87,7 +87,7 @@ class OneByOne:
             self._has_come.set()
 
     def seconds_of_next(self, query: StreamingQuery) -> float:
-        """Put a message; return the seconds from its acknowledgement until its row has come."""
+        """Put a message; return the seconds from its acknowledgement to the arrival of its row."""
         _wait_for_trigger_after(query, self._batch)
         self._has_come.clear()
         result = self._store.put_message(message(self._put, _BODY))
@@ -101,7 +101,7 @@ class OneByOne:
 
 
 def _wait_for_trigger_after(query: Any, batch: int) -> None:
-    """Wait until a trigger was told of that had nothing to do after a batch."""
+    """Wait until a trigger without data after a batch was reported."""
     deadline = time.monotonic() + WAIT_SECONDS
     told = query._jsq.lastProgress()
     while told is None or told.batchId() <= batch:

@@ -12,7 +12,7 @@ _PRIVATE = re.compile(r"^Private_(?:Clean|Dirty): +([0-9]+) kB$", re.MULTILINE)
 
 
 class Peak(NamedTuple):
-    """Largest resident bytes that any one worker had: of its own, and with mapped files."""
+    """Largest resident bytes of any single worker: its own, and including mapped files."""
 
     anonymous: int
     total: int
@@ -26,16 +26,16 @@ def sample(java_pid: int, job: Callable[[], Any]) -> Peak:
 def sample_phases(
     java_pid: int, job: Callable[[], Any], phase: Callable[[], str]
 ) -> dict[str, Peak]:
-    """Run a job and return the peak of the Python processes below a JVM by phase of the job.
+    """Run a job; return the peak of the Python processes below a JVM, by phase of the job.
 
     Parameters
     ----------
     java_pid
         The JVM.
     job
-        What to run.
+        The job to run.
     phase
-        Names the phase that the job is in; called by another thread, again and again.
+        Returns the current phase of the job; another thread calls it repeatedly.
     """
     peaks = {phase(): Peak(0, 0)}
     done = threading.Event()
@@ -58,7 +58,7 @@ def sample_phases(
 
 
 def descendants(root_pid: int) -> list[int]:
-    """Return all processes below one."""
+    """Return all descendants of a process."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

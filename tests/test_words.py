@@ -36,8 +36,8 @@ _ROOMS = {
         "client/consumer", "client/producer",
     ),
     "rmqsource": (
-        "", "cli/rows", "demo", "explore", "live", "metadata", "options", "plots", "report",
-        "scan", "sink", "spark", "stream", "transfer",
+        "", "cli", "cli/commands", "cli/rows", "demo", "explore", "live", "metadata", "options",
+        "plots", "report", "scan", "sink", "spark", "stream", "transfer",
     ),
 }  # fmt: skip
 READ = [f"{package}/{room}".rstrip("/") for package, rooms in _ROOMS.items() for room in rooms]

@@ -1,4 +1,4 @@
-"""Consumers of a running cluster beside RocketMQ's own."""
+"""Consumers of a running cluster, compared with RocketMQ's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decoding without Spark, one thread, beside RocketMQ's ``MessageDecoder``."""
+"""Decoding in one thread without Spark, compared with RocketMQ's ``MessageDecoder``."""
 
 from __future__ import annotations
 

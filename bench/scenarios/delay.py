@@ -1,4 +1,4 @@
-"""Delivery of a backlog of delayed messages, beside the append of as many."""
+"""Delivery of a backlog of delayed messages, compared with appending as many."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEVEL_MS = 1_000
 
 
 def deliver_backlog(context: Context) -> list[Figure]:
-    """Deliver what is due, all at once; both until queues and index have the messages."""
+    """Deliver all due messages together; both sides end when queues and index have them."""
     spec = context.sizes.short
     batches = MessageBatches(spec.body_bytes)
     appended, delivered = [], []
@@ -47,7 +47,7 @@ def deliver_backlog(context: Context) -> list[Figure]:
 
 
 def _append(root: Path, batches: MessageBatches, rows: int) -> float:
-    made = list(batches.batches(rows))  # delivery finds its messages made, too
+    made = list(batches.batches(rows))  # delivery also has its messages ready
     with _fresh(root) as store:
         begin = time.perf_counter()
         for batch in made:

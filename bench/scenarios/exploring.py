@@ -1,4 +1,4 @@
-"""The report beside a full scan, and the export beside Spark from Parquet to Parquet."""
+"""The report compared with a full scan, and the export with Spark from Parquet to Parquet."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from bench.context import Context
 
 PASSES = 2
-"""Of a report: one over the log, one over the queues."""
+"""Passes of a report: one over the log, one over the queues."""
 
 
 def report(context: Context) -> list[Figure]:
-    """Write a report; another side is a Spark scan of all columns."""
+    """Write a report; the other side is a Spark scan of all columns."""
     spec = context.sizes.short
     frame = our_frame(context, spec, None)
     ours, scan = alternate(

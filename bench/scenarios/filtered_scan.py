@@ -1,4 +1,4 @@
-"""Spark scans with a SQL filter, beside the same scans without it."""
+"""Spark scans with a SQL filter, compared with the same scans without it."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def filtered_scan(context: Context) -> list[Figure]:
 
 
 def _matches(messages: int) -> int:
-    """Return how many messages the expression is true for."""
+    """Return the number of messages for which the expression is true."""
     index = np.arange(messages)
     amount = index * 7919 % 1000
     return int(np.count_nonzero((amount > 5) & (index % 5 < 2) & (index % 3 == 0)))
 
 
 def _filtered_store(work: Path, messages: int, body_bytes: int) -> Path:
-    """Return a store of messages with three properties more, written if it is not there."""
+    """Return a store of messages with three more properties; write it if it does not exist."""
     root = work / "stores" / f"filtered-{_FORMAT}-{messages}x{body_bytes}"
     if not root.exists():
         unfinished = root.with_name(f"{root.name}.part")

@@ -1,4 +1,4 @@
-"""SQL filters beside RocketMQ's own evaluator."""
+"""SQL filters, compared with RocketMQ's own evaluator."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from bench.context import Context
 
 EXPRESSION = "amount > 5 AND region IN ('eu', 'us') AND level = 'gold'"
-# Batches of which the messages repeat: Java's maps stay in the cache, where a broker has just made
-# them; columns are as long as a scan's.
+# Batches whose messages repeat: Java's maps stay in the cache, as on a broker that has just built
+# them; columns are as long as in a scan.
 _JAVA_BATCH, _OUR_BATCH = 3_000, 21_000
 
 

@@ -1,4 +1,4 @@
-"""Small Spark jobs end to end, beside a job over a Python source that yields nothing."""
+"""Small Spark jobs end to end, compared with a job over a Python source without rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def one_key(context: Context) -> list[Figure]:
 
 
 def small_topic(context: Context) -> list[Figure]:
-    """One topic that is 1 % of the bytes."""
+    """Read one topic that is 1 % of the bytes."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
         ours, empty = alternate(
@@ -70,8 +70,8 @@ def small_topic(context: Context) -> list[Figure]:
 def ten_times(context: Context) -> list[Figure]:
     """Run the same jobs on a store ten times as large.
 
-    Bounded are the jobs with as many rows: what a job costs must not grow with the store. Reading
-    ten times the rows has to take longer, so that figure is only reported.
+    Jobs with the same number of rows have bounds: the cost of a job must not grow with the store.
+    Reading ten times the rows must take longer, so that figure is only reported.
     """
     short, large = context.sizes.short, context.sizes.ten_times
     pairs = [
@@ -137,7 +137,7 @@ def _topic_job(context: Context, spec: StoreSpec, topic: str) -> Callable[[], No
 
 
 def _empty_job(context: Context, table: str) -> Callable[[], Any]:
-    """Return a job of the same schema whose source yields nothing."""
+    """Return a job of the same schema whose source has no rows."""
     schema = table_schema(table, "FAILFAST")
 
     def frame() -> Any:

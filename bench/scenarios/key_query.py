@@ -1,4 +1,4 @@
-"""One key among all messages, without Spark, beside RocketMQ's ``queryMessage``."""
+"""Finding one key among all messages without Spark, compared with ``queryMessage``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def warm_query(context: Context) -> list[Figure]:
 
 
 def bulk_lookup(context: Context) -> list[Figure]:
-    """Look up every key of the store at once; Java asks one after the other."""
+    """Look up every key of the store in one call; Java queries them one by one."""
     spec = context.sizes.short
     java = 1e6 / _java_round(context)
     snapshot = StoreSnapshot(context.root(spec))
@@ -80,7 +80,7 @@ def bulk_lookup(context: Context) -> list[Figure]:
 
 
 def _java_round(context: Context) -> float:
-    """Return Java's microseconds a query, on a store of its own: it leaves an ``abort`` file."""
+    """Return Java's microseconds per query, on its own store: it leaves an ``abort`` file."""
     spec = context.sizes.short
     root = context.work / "java-query-store"
     shutil.rmtree(root, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Spark on a running cluster, beside RocketMQ's own clients."""
+"""Spark on a running cluster, compared with RocketMQ's own clients."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _frame(context: Context, cluster: RunningCluster, topic: str, **options: str
 
 
 def _rows(context: Context, count: int) -> Any:
-    """Return rows in memory: what made them is not measured."""
+    """Return rows in memory, so that creating them is not measured."""
     body = f"cast(repeat('x', {BODY_BYTES - 10}) || lpad(id, 10, '0') AS binary) AS body"
     ids = context.spark.range(0, count, numPartitions=_TASKS)
     rows = ids.selectExpr(body, "'tag' || id % 7 AS tags", "'order' || id AS keys").cache()

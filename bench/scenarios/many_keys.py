@@ -1,4 +1,4 @@
-"""Ten million keys at once: option ``keysFrom``, beside Spark's join with a full scan."""
+"""Ten million keys in one read: option ``keysFrom``, compared with a join and a full scan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 def ten_million_keys(context: Context) -> list[Figure]:
-    """Find the rows of table ``keys`` of every second message, among keys that are not there."""
+    """Find the rows of table ``keys`` of every second message; other keys do not exist."""
     spec = context.sizes.short
     count = _QUICK if context.quick else _FULL
     path = context.work / f"keys-{count}.parquet"
@@ -53,7 +53,7 @@ def _joined(context: Context, path: Path) -> DataFrame:
 
 
 def _write_keys(path: Path, count: int, messages: int) -> None:
-    """Write keys of half of the messages; the others are those of no message."""
+    """Write keys of half of the messages; the other keys belong to no message."""
     schema = pa.schema([("key", pa.string())])
     half = messages // 2
     with parquet.ParquetWriter(path, schema) as writer:

@@ -22,11 +22,11 @@ _TASK, _COMMIT = "a task", "the commit"
 
 
 def peak_memory(context: Context) -> list[Figure]:
-    """Scan the largest store and sample ``/proc`` meanwhile."""
+    """Scan the largest store, and sample ``/proc`` during the scan."""
     spec = context.sizes.ten_times
     schema = our_frame(context, spec, None).schema
     pid = java_pid(context.spark)
-    context.close()  # workers keep memory that they once had: new ones for each side
+    context.close()  # workers keep memory they once used, so each side gets new ones
     ready = ready_frame(context, spec, schema)
     other_peak = sample(pid, lambda: run_to_noop(ready))
     context.close()
@@ -68,7 +68,7 @@ def peak_memory_of_writing(context: Context) -> list[Figure]:
 
 
 def _written(context: Context, spec: StoreSpec) -> dict[str, Peak]:
-    context.close()  # workers keep memory that they once had
+    context.close()  # workers keep memory they once used
     rows, store = rows_to_write(context, spec), context.work / "sink-store"
 
     def phase() -> str:

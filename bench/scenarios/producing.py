@@ -1,4 +1,4 @@
-"""Producers: one message at a time, many under way, and batches, beside RocketMQ's own."""
+"""Producers (single messages, many in flight, batches), compared with RocketMQ's own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Send = Callable[[Producer, str, int], None]
 
 
 def synchronous(context: Context) -> list[Figure]:
-    """One message after the other."""
+    """Send one message after the other."""
     count = 500 if context.quick else 20_000
     return _beside_java(
         context,
@@ -42,7 +42,7 @@ def synchronous(context: Context) -> list[Figure]:
 
 
 def asynchronous(context: Context) -> list[Figure]:
-    """64 messages under way."""
+    """Send with 64 messages in flight."""
     count = 2_000 if context.quick else 50_000
     return _beside_java(
         context,
@@ -56,7 +56,7 @@ def asynchronous(context: Context) -> list[Figure]:
 
 
 def batches(context: Context) -> list[Figure]:
-    """100 messages a request."""
+    """Send 100 messages per request."""
     count = 5_000 if context.quick else 100_000
     return _beside_java(
         context,
@@ -78,7 +78,7 @@ def _beside_java(
     java: Callable[[RunningCluster, str], float],
     bounds: tuple[float, float],
 ) -> list[Figure]:
-    """Measure both sides by turns, each its second round."""
+    """Measure both sides in turn, each in its second round."""
     runs = 1 if context.quick else _RUNS
     names = [f"{side}_{run}" for run in range(runs) for side in ("java", "ours")]
     ours, other = [], []

@@ -1,4 +1,4 @@
-"""A scan by topic of a store with its queues in RocksDB, beside the same one with files."""
+"""A scan by topic of a store with queues in RocksDB, compared with queues in files."""
 
 from __future__ import annotations
 

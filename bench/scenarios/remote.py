@@ -42,7 +42,7 @@ _BYTES_A_SECOND = 100_000_000
 
 
 def full_scan(context: Context) -> list[Figure]:
-    """Scan a store, beside tasks that fetch the same bytes; over a network, and without one."""
+    """Scan a store, compared with tasks that only fetch its bytes, with and without a network."""
     spec = context.sizes.long
     with _served(context) as address:
         with slow_link(address, _WAIT_MS, _BYTES_A_SECOND) as link:
@@ -91,7 +91,7 @@ def _scan(context: Context, uri: str) -> _Times:
 
 
 def _fetching_frame(context: Context, uri: str) -> DataFrame:
-    """Return a frame whose tasks fetch what a scan reads, half of the bytes each."""
+    """Return a frame whose tasks fetch the bytes of a scan, half of them each."""
     options = options_for(uri)
     [plan] = plan_read(options, from_options(options))
     parts = [part for split in plan.splits for part in split.parts if isinstance(part, LogSlice)]
@@ -107,7 +107,7 @@ def _fetching_frame(context: Context, uri: str) -> DataFrame:
 
 @contextmanager
 def _served(context: Context) -> Iterator[str]:
-    """Give the address of a server that has what a scan reads of the store."""
+    """Yield the address of a server with the files of the store that a scan reads."""
     work = context.work / "s3"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -129,7 +129,7 @@ def _upload(root: Path, uri: str) -> None:
 
 
 def plan_by_key(context: Context) -> list[Figure]:
-    """Plan by key where each request takes 20 ms, beside the longest chain of requests."""
+    """Plan by key when each request takes 20 ms, compared with the longest chain of requests."""
     spec = context.sizes.short
     root = context.root(spec)
     figures = []

@@ -1,4 +1,4 @@
-"""Opening a store that crashed or lost its queues and index, beside RocketMQ's own store."""
+"""Opening a store that crashed or lost queues and index, compared with RocketMQ's own store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.002
 def dispatch_all(context: Context) -> list[Figure]:
     """Open a store whose queues and index are gone."""
     lost = (CONSUME_QUEUE_DIR, INDEX_DIR)
-    return [_reopened(context, "k", "queues and index rebuilt from the log", lost, abort=False)]
+    return [_reopened(context, "k", "queues and index made anew from the log", lost, abort=False)]
 
 
 def abnormal_recovery(context: Context) -> list[Figure]:
@@ -80,4 +80,4 @@ def _copy(source: Path, root: Path, lost: tuple[str, ...], *, abort: bool) -> No
         shutil.rmtree(root / name)
     if abort:
         (root / ABORT_FILE).touch()
-    os.sync()  # else any process that forces files to the disk waits for the copy to get there
+    os.sync()  # otherwise the next flush to disk also waits for the copy

@@ -1,4 +1,4 @@
-"""Replication: catching up and synchronous replication beside RocketMQ's own, and what it costs."""
+"""Catching up and synchronous replication, compared with RocketMQ's own, and its cost."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _BODY_BYTES = 1024
 
 @dataclass(frozen=True)
 class ReplicatedLog:
-    """What is replicated: a master's store, and one that has only its first record.
+    """Stores of a replication: a master's store, and one with only its first record.
 
-    A slave that has nothing would be given the master's last segment alone.
+    A slave without records would receive only the master's last segment.
     """
 
     root: Path
@@ -42,7 +42,7 @@ class ReplicatedLog:
 
     @classmethod
     def make(cls, root: Path, messages: int) -> ReplicatedLog:
-        """Return that of the stores ``master`` and ``begun`` in a directory."""
+        """Return the replication of the stores ``master`` and ``begun`` in a directory."""
         with StoreSnapshot(str(root / "master")) as found:
             return cls(root, found.max_phy_offset, messages)
 
@@ -60,7 +60,7 @@ class ReplicatedLog:
         """Return a store that has the first record."""
         shutil.rmtree(self.slave, ignore_errors=True)
         _copy(self.root / "begun", self.slave)
-        os.sync()  # else the disk is still busy with what was before
+        os.sync()  # otherwise the disk is still busy with earlier writes
         return self.slave
 
     def check_slave(self) -> None:
@@ -106,7 +106,7 @@ def catch_up_of_java(context: Context) -> list[Figure]:
 
 
 def catch_up_of_ours(context: Context) -> list[Figure]:
-    """Follow our master until the log has everything, beside a copy and a socket of its bytes."""
+    """Follow our master until the log has everything; compare a copy and a socket of its bytes."""
     ours, other = [], []
     with _replicated(context) as log:
         plain = _plain_files(log)
@@ -133,7 +133,7 @@ def catch_up_of_ours(context: Context) -> list[Figure]:
 
 
 def synchronous(context: Context) -> list[Figure]:
-    """Put in eight threads what a slave must have before it is acknowledged; second rounds."""
+    """Put in eight threads, acknowledged when the slave has the message; second rounds."""
     count = context.sync_puts
     arguments = (count, _BODY_BYTES, _THREADS)
     ours, java = [], []
@@ -220,7 +220,7 @@ def _warm_round(master: SideProcess) -> float:
 
 @contextmanager
 def _replicated(context: Context) -> Iterator[ReplicatedLog]:
-    """Give a master's store and a begun slave; delete them in the end."""
+    """Yield a master's store and a begun slave; delete them at the end."""
     spec = context.sizes.replicated
     root = Path(_fresh(context.work / "replication"))
     root.mkdir(parents=True)
@@ -237,7 +237,7 @@ def _copy(source: str | Path, target: str | Path) -> None:
 
 
 def begin_copy(master: Path, begun: Path) -> None:
-    """Make a store of the first record of another."""
+    """Create a store with the first record of another."""
     first = min((master / COMMIT_LOG_DIR).iterdir())
     with first.open("rb") as file:
         size = RECORD_PREFIX.unpack(file.read(RECORD_PREFIX.size)).total_size
@@ -252,7 +252,7 @@ def begin_copy(master: Path, begun: Path) -> None:
 
 
 def _plain_files(log: ReplicatedLog) -> list[Path]:
-    """Return files of just the bytes that a slave gets."""
+    """Return files with exactly the bytes that a slave receives."""
     directory = log.root / "plain"
     directory.mkdir()
     files = []

@@ -1,4 +1,4 @@
-"""Salvaging a store, beside appending as many messages to a new one."""
+"""Salvaging a store, compared with appending as many messages to a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark scans of a whole store, beside a source that hands over ready-made batches."""
+"""Spark scans of a whole store, compared with a source of ready-made batches."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def three_columns(context: Context) -> list[Figure]:
 
 
 def our_frame(context: Context, spec: StoreSpec, schema: StructType | str | None) -> DataFrame:
-    """Return the store as a DataFrame, all options at their defaults."""
+    """Return the store as a DataFrame, with default options."""
     reader = context.spark.read.format("rocketmq-store")
     if schema is not None:
         reader = reader.schema(schema)

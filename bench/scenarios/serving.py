@@ -1,4 +1,4 @@
-"""Our broker beside RocketMQ's, with RocketMQ's own clients at both."""
+"""Our broker compared with RocketMQ's, both with RocketMQ's own clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Measure = Callable[["RunningCluster"], float]
 
 
 def producers(context: Context) -> list[Figure]:
-    """Java producers send to both, one by one and in batches."""
+    """Send from Java producers to both brokers, one by one and in batches."""
     single = 4_000 if context.quick else 100_000
     batched = 10_000 if context.quick else 400_000
     return [
@@ -50,7 +50,7 @@ def producers(context: Context) -> list[Figure]:
 
 
 def consumers(context: Context) -> list[Figure]:
-    """Java consumers drain a topic of both."""
+    """Drain a topic of both brokers with Java consumers."""
     count = 20_000 if context.quick else 1_000_000
 
     def drain(cluster: RunningCluster) -> float:
@@ -70,7 +70,7 @@ def consumers(context: Context) -> list[Figure]:
 
 
 def latency(context: Context) -> list[Figure]:
-    """From the send until a waiting Java consumer has the message."""
+    """Measure the time from the send until a waiting Java consumer has the message."""
     count = 1_000 if context.quick else 10_000
     found: dict[str, list[tuple[float, float]]] = {"ours": [], "java": []}
     for _ in range(1 if context.quick else _RUNS):
@@ -94,7 +94,7 @@ def latency(context: Context) -> list[Figure]:
 
 
 def start(context: Context) -> list[Figure]:
-    """From the start of the process until a send is accepted; and memory then."""
+    """Measure the time from process start until a send is accepted, and the memory then."""
     seconds: dict[str, list[float]] = {"ours": [], "java": []}
     memory: dict[str, list[float]] = {"ours": [], "java": []}
     for _ in range(1 if context.quick else 3):

@@ -1,4 +1,4 @@
-"""Writing DataFrames as messages, beside Parquet, RocketMQ's ``putMessage`` and a mere copy."""
+"""Writing DataFrames as messages, compared with Parquet, ``putMessage`` and a plain copy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
 def beside_parquet(context: Context) -> list[Figure]:
-    """``df.write`` of cached rows, beside ``df.write.parquet`` of the same."""
+    """Measure ``df.write`` of cached rows, and ``df.write.parquet`` of the same rows."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
         rows = _cached_rows(context, spec)
@@ -71,7 +71,7 @@ def beside_parquet(context: Context) -> list[Figure]:
 
 
 def beside_java(context: Context) -> list[Figure]:
-    """``df.write`` of cached rows, beside Java ``putMessage`` in one thread."""
+    """Measure ``df.write`` of cached rows, and Java ``putMessage`` in one thread."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
         java = java_put(context, spec.messages, spec.body_bytes)
@@ -97,7 +97,7 @@ def beside_java(context: Context) -> list[Figure]:
 
 
 def commit_phase(context: Context) -> list[Figure]:
-    """Commit staged records, as the driver does, beside a copy of the same bytes."""
+    """Commit staged records, as the driver does, compared with a copy of the same bytes."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
         ours, copies = [], []
@@ -128,7 +128,7 @@ def commit_phase(context: Context) -> list[Figure]:
 
 
 def rows_to_write(context: Context, spec: StoreSpec) -> Any:
-    """Return a DataFrame of messages, made while it is written."""
+    """Return a DataFrame of messages that are created while it is written."""
     hashes = -(-spec.body_bytes // _HASH_CHARACTERS)
     return context.spark.range(spec.messages).selectExpr(
         "concat('TopicTest', id % 4) topic",
@@ -152,7 +152,7 @@ def save(rows: Any, store: Path) -> None:
 
 
 def _save_unweighed(rows: Any, store: Path) -> None:
-    """Write rows while Spark does not weigh its batch once a row (docs/writing.md)."""
+    """Write rows without Spark measuring its batch at every row (docs/writing.md)."""
     conf = rows.sparkSession.conf
     conf.set(_MAX_BATCH_BYTES, (1 << 31) - 1)
     try:
@@ -191,10 +191,10 @@ def _copy(parts: Sequence[StagedPart], target: Path) -> None:
 
 
 def _take_memory(path: Path, parts: Sequence[StagedPart]) -> None:
-    """Write and delete a file, so that what comes next writes into memory that is at hand.
+    """Write and delete a file, so that the next writes go to memory that is available.
 
-    A virtual machine gives free memory back to its host, and gets it again page by page: writing
-    there takes five times as long, of whichever side meets it.
+    A virtual machine gives free memory back to its host, and gets it back page by page. Writing
+    to such memory takes five times as long, on whichever side it happens.
     """
     os.sync()
     piece = bytes(1 << 22)

@@ -1,4 +1,4 @@
-"""A stream that reads a whole store at once, beside a batch read of the same rows."""
+"""A stream that reads a whole store in one go, compared with a batch read of the same rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def catch_up(context: Context) -> list[Figure]:
     """Run ``Trigger.AvailableNow`` without limits.
 
-    A query starts a Python process of its own, whatever the source: the rate is that of its
-    triggers, as Spark tells it; start and end of the query are a figure of their own.
+    A query starts its own Python process for any source. The rate is therefore that of its
+    triggers, as Spark reports it; start and end of the query are a separate figure.
     """
     figures = []
     for spec in (context.sizes.short, context.sizes.followed):
@@ -45,7 +45,7 @@ def catch_up(context: Context) -> list[Figure]:
 
 
 def _run(stream: DataFrame, messages: int, in_triggers: list[float]) -> None:
-    """Read all that there is, and add what the triggers took."""
+    """Read everything, and add up the time of the triggers."""
     query = stream.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
     told = query.recentProgress

@@ -1,4 +1,4 @@
-"""Triggers of a stream for which there is no data."""
+"""Triggers of a stream without new data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRIGGER_MS = re.compile(r'"triggerExecution" : ([0-9]+)')
 
 
 def idle_triggers(context: Context) -> list[Figure]:
-    """Follow 1 GiB in 200 queues that a broker has open, without writes."""
+    """Follow 1 GiB in 200 queues that a broker has open and no one writes to."""
     rows = 20_000 if context.quick else 1_000_000
     ours: list[float] = []
     other: list[float] = []
@@ -70,11 +70,11 @@ def _trigger_seconds(context: Context, frame: DataFrame) -> float:
         query.processAllAvailable()
         time.sleep(context.idle_seconds)
         found = [int(ms) for ms in _TRIGGER_MS.findall(_reports(context, query))]
-    return statistics.mean(found[len(found) // 2 :]) / 1000  # later ones: Java is warm
+    return statistics.mean(found[len(found) // 2 :]) / 1000  # the later ones, when Java is warm
 
 
 def _reports(context: Context, query: Any) -> str:
-    """Return all reports of a query as one text: one at a time they would take a minute."""
+    """Return all reports of a query as one text; fetched one by one they would take a minute."""
     gateway: Any = context.spark.sparkContext._gateway
     box = gateway.new_array(gateway.jvm.java.lang.Object, 1)
     box[0] = query._jsq.recentProgress()

@@ -1,4 +1,4 @@
-"""How long a message takes from its acknowledgement into a running query."""
+"""Time from the acknowledgement of a message to its arrival in a running query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WARM_UP = 20
 
 
 def latency(context: Context) -> list[Figure]:
-    """Put one message at a time, beside a source that always has one ready row."""
+    """Put one message at a time, compared with a source that always has one ready row."""
     ours: list[float] = []
     ready: list[float] = []
     for number in range(context.store_runs + 1):

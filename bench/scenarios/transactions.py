@@ -1,4 +1,4 @@
-"""Committing many open transactions, beside a broker's own classes in one process, no network."""
+"""Committing many open transactions, compared with a broker's classes in one process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRANSACTIONS = 100_000
 
 
 def commit_in_bulk(context: Context) -> list[Figure]:
-    """Commit all open transactions of a store; both sides until acknowledged."""
+    """Commit all open transactions of a store; both sides end when they are acknowledged."""
     count = min(context.puts, _TRANSACTIONS)
     ours, java = [], []
     for _ in range(context.store_runs):
@@ -63,7 +63,7 @@ def _java(context: Context, count: int) -> float:
 
 
 def _commit(root: Path, count: int) -> float:
-    """Return the seconds that ending ``count`` open half messages takes, op messages included."""
+    """Return the seconds for ending ``count`` open half messages, including op messages."""
     shutil.rmtree(root, ignore_errors=True)
     try:
         with MessageStore(MessageStoreConfig(store_path_root_dir=str(root.resolve()))) as store:

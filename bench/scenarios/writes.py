@@ -1,4 +1,4 @@
-"""Putting messages, beside RocketMQ's ``putMessage``."""
+"""Putting messages, compared with RocketMQ's ``putMessage``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _THREADS = 8
 
 
 def append_batches(context: Context) -> list[Figure]:
-    """Append whole batches; all but their bodies is made while the clock runs, on both sides."""
+    """Append whole batches; on both sides everything except the bodies is built while timed."""
     figures = []
     for spec in (context.sizes.short, context.sizes.long):
         work = partial(_append, MessageBatches(spec.body_bytes), spec.messages)
@@ -75,7 +75,7 @@ def put_one_by_one(context: Context) -> list[Figure]:
 
 
 def group_commit(context: Context) -> list[Figure]:
-    """Eight threads that each wait until their message is on disk."""
+    """Put in eight threads that each wait until their message is on disk."""
     count = context.sync_puts
 
     def put(store: MessageStore) -> None:
@@ -141,7 +141,7 @@ def _check(status: PutMessageStatus) -> None:
 
 
 def _ours(context: Context, work: Any, **settings: Any) -> dict[str, float]:
-    """Return the seconds until all was acknowledged, and until all was dispatched."""
+    """Return the seconds until everything was acknowledged, and until it was dispatched."""
     root = _fresh(context.work / "our-put-store")
     config = MessageStoreConfig(store_path_root_dir=str(root.resolve()), **settings)
     store = MessageStore(config)
@@ -163,7 +163,7 @@ def _ours(context: Context, work: Any, **settings: Any) -> dict[str, float]:
 def java_put(
     context: Context, count: int, body_bytes: int, *, threads: int = 1, sync: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Return what Java's ``putMessage`` took, by name of the figure."""
+    """Return the time of Java's ``putMessage``, by name of the figure."""
     root = _fresh(context.work / "java-put-store")
     options = ["-DsyncFlush=true"] if sync else []
     try:

@@ -83,7 +83,7 @@ def _read_slice(
                 yield from batches.of_frames(found, part)
         end, surplus = part.from_offset + part.file_size, source.size - part.file_size
         if surplus > 0 and part.start == part.from_offset:  # one slice has its first byte
-            reason = f"the file is {surplus} bytes longer than a segment of this store"
+            reason = f"the file has {surplus} bytes more than a segment of this store"
             yield from batches.gap(Gap(end, surplus, part.path, part.file_size, reason))
 
 

@@ -149,5 +149,5 @@ def test_not_null():
 def test_corrupt_record_needs_its_mode():
     column = ("_corrupt_record", StringType())
     refused("mode=PERMISSIVE; mode is FAILFAST", column)
-    refused("there is no|exists in tables", column, mode="PERMISSIVE", table="queues")
+    refused("there is no|exists only in tables", column, mode="PERMISSIVE", table="queues")
     assert resolve_projection("keys", "PERMISSIVE", schema_of(column)).columns == (column[0],)

@@ -40,7 +40,7 @@ def test_help_shows_examples_and_exit_codes(run: Run, command: str) -> None:
     answer = run(command, "--help")
     assert answer.code == 0
     assert f"rocketmq-store {command} /data/store" in answer.out
-    assert "2 wrong use" in " ".join(answer.out.split())
+    assert "2 wrong usage" in " ".join(answer.out.split())
 
 
 def test_a_good_store(run: Run) -> None:
@@ -145,10 +145,10 @@ def test_rebuilds_of_a_damaged_log(run: Run, tmp_path: Path) -> None:
     moved = run("rebuild-queues", str(root), "--accept-moved", *sizes(store))
     assert moved.code == 1
     assert "bytes hold no record" in moved.err
-    assert "9 units do not stand at the queue offset" in moved.err
+    assert "9 units are not at the queue offset" in moved.err
     index = run("rebuild-index", str(root), *sizes(store))
     assert index.code == 1
-    assert "not in the result" in index.err
+    assert "the result lacks what was there" in index.err
 
 
 def test_a_rebuild_that_loses_messages_is_refused_without_its_flag(
@@ -162,14 +162,14 @@ def test_a_rebuild_that_loses_messages_is_refused_without_its_flag(
         file.write((4).to_bytes(4, "big"))  # prepared: in no queue
     options = ["--option", "maxHashSlotNum=8", "--option", "maxIndexNum=64"]
     planned = run("rebuild-queues", root, "--dry-run", *options)
-    assert "it would be refused without --accept-lost" in planned.err
+    assert "the rebuild would be refused without --accept-lost" in planned.err
     refused = run("rebuild-queues", root, *options)
     assert refused.code == 1
     assert "1 messages that are in the log would be in no queue" in refused.err
     assert "--accept-lost" in refused.err
     done = run("rebuild-queues", root, "--accept-lost", *options)
     assert done.code == 1
-    assert "what consumers lose, by queue: TopicA/1: 1 lost" in done.err
+    assert "losses for consumers, by queue: TopicA/1: 1 lost" in done.err
     assert "not queued" in run("check", root, *options).out
 
 
@@ -206,7 +206,7 @@ def test_recover_tells_of_records_that_it_cuts(run: Run, tmp_path: Path) -> None
     root = store.copy_to(tmp_path)
     plan = run("recover", str(root), "--dry-run", *sizes(store))
     assert plan.code == 1
-    assert "99 readable records after offset 222710 would be cut off, with --cut only" in plan.err
+    assert "99 readable records after offset 222710 would be cut off (only with --cut)" in plan.err
     refused = run("recover", str(root), *sizes(store))
     assert refused.code == 1
     assert "followed by 99 readable records" in refused.err
@@ -267,7 +267,7 @@ def test_recover_tells_of_queues_that_it_does_not_mend(run: Run, tmp_path: Path)
     done = run("recover", str(root), *options)
     assert done.code == 1
     assert "rebuild-queues" in done.err
-    assert "some queues are not those of the log" in done.out
+    assert "some queues do not match the log" in done.out
     assert run("check", str(root), *options).code == 1
     assert run("rebuild-queues", str(root), *options).code == 0
     assert run("recover", str(root), *options).code == 0
@@ -286,13 +286,13 @@ def test_recover_tells_of_files_that_it_does_not_mend(run: Run, tmp_path: Path, 
         done = run("recover", str(root), *flags, "--format", "json", *options)
         assert done.code == 1, done.err
         assert json.loads(done.out)["files_not_mended"] == [str(strange)]
-        assert f"{strange}: not mended: " in done.err
+        assert f"{strange}: not repaired: " in done.err
     assert run("check", str(root), *options).code == 1
     strange.unlink()
     done = run("recover", str(root), *options)
     assert done.code == 0
     assert "from offset 8192 on" in done.err
-    assert "`rocketmq-store check` looks at everything" in done.err
+    assert "`rocketmq-store check` checks everything" in done.err
     assert run("check", str(root), *options).code == 0
 
 

@@ -39,7 +39,7 @@ def test_help_shows_examples_and_exit_codes(run: Run, command: str) -> None:
     answer = run(command, "--help")
     assert answer.code == 0
     assert f"rocketmq-store {command} /data/store" in answer.out
-    assert "2 wrong use" in " ".join(answer.out.split())
+    assert "2 wrong usage" in " ".join(answer.out.split())
 
 
 def test_info_as_json_names_every_fact(run: Run, store: GoldenStore, sizes: list[str]) -> None:
@@ -131,7 +131,7 @@ def test_table_shows_twenty_and_says_so(run: Run, store: GoldenStore) -> None:
     answer = run("messages", str(store.root))
     assert answer.code == 0
     assert len([line for line in answer.out.splitlines() if line.startswith("2026-")]) == 20
-    assert answer.err == "there is more than these 20: --limit 0 shows all\n"
+    assert answer.err == "only the first 20 rows are shown: --limit 0 shows all\n"
     exact = run("messages", str(store.root), "--topic", "jobs", "--limit", "16")
     assert exact.err == ""
 

@@ -110,7 +110,9 @@ def test_queues_that_lost_units(run: Run, made: StoreFactory) -> None:
     min((root / "consumequeue" / "A" / "0").iterdir()).unlink()
     asked = ("--topic", "A", "--option", "access=consumequeue")
     (told,) = damages(run, "messages", root, *asked, *PASSING)
-    assert told == f"store {root}: consume queue A/0 begins at 4: messages of it may be left out"
+    assert (
+        told == f"store {root}: consume queue A/0 begins at 4: some of its messages may be missing"
+    )
 
 
 def test_a_segment_that_goes_meanwhile(
@@ -150,7 +152,7 @@ def test_consumer_offsets_of_a_trace(run: Run, copied: Path) -> None:
     offsets.write_text("{torn")
     offsets.with_name(offsets.name + ".bak").unlink(missing_ok=True)
     (told,) = damages(run, "trace", copied, "--key", "R0", *SIZES)
-    assert told.startswith(f"consumer groups of {copied} are not told: {offsets}: ")
+    assert told.startswith(f"consumer groups of {copied} are not shown: {offsets}: ")
 
 
 @pytest.mark.parametrize("planned", [True, False])

@@ -225,7 +225,7 @@ def test_a_page_without_messages_is_written_and_told(run: Run, tmp_path: Path, o
     target = tmp_path / "page"
     answer = run("report", STORE.root, *SIZES, *NOTHING, "-o", target, "--format", output)
     assert answer.code == FOUND
-    assert f"no message matches: {target} was written, and holds none" in answer.err
+    assert f"no message matches: {target} was written without any" in answer.err
     if output == "json":
         assert json.loads(target.read_text())["messages"] == 0
     else:
@@ -241,7 +241,7 @@ def test_an_export_without_messages_is_written_and_told(
     monkeypatch.setattr("rmqsource.cli.job.spark_job", lambda *_: nullcontext(spark))
     answer = run("export", STORE.root, *SIZES, *NOTHING, "-o", tmp_path / "out")
     assert answer.code == FOUND
-    assert f"no message matches: {tmp_path / 'out'} was written, and holds none" in answer.err
+    assert f"no message matches: {tmp_path / 'out'} was written without any" in answer.err
     read = spark.read.parquet(str(tmp_path / "out"))
     assert (read.count(), "commit_log_offset" in read.columns) == (0, True)
 
@@ -258,7 +258,7 @@ def test_bytes_that_are_no_log_are_not_stopped_cleanly(run: Run, tmp_path: Path)
     (tmp_path / "commitlog" / ("0" * 20)).write_bytes(bytes(range(1, 256)) * 100)
     answer = run("info", tmp_path, "--format", "json")
     assert (answer.code, answer.rows[0]["state"]) == (FOUND, "unknown")
-    assert "begins with bytes that are no record" in answer.err
+    assert "begins with bytes that are not a record" in answer.err
 
 
 @pytest.mark.parametrize("checked", [True, False])

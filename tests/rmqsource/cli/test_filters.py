@@ -101,9 +101,9 @@ def test_what_leaves_an_id_out_is_told(run: Run, all_rows: list[dict[str, Any]])
         (["--option", "queueId=9"], f"in queue {row['queue_id']}"),
         (["--key", "nobodys"], f"with keys '{row['keys'][0]}'"),
         (["--tag", "nobodys"], f"with tag {row['tags']!r}"),
-        (["--sql", "TAGS = 'none'"], "with other properties than --sql asks for"),
+        (["--sql", "TAGS = 'none'"], "with properties that --sql does not match"),
         (["--until", "2001-01-01T00:00:00Z"], "stored at 2026-11-21 12:26:3"),
-        (["--option", f"endingOffsets={none}"], "another option leaves it out"),
+        (["--option", f"endingOffsets={none}"], "another option excludes it"),
     ):
         for text in (row["message_id"], row["unique_key"]):
             answer = run("messages", STORE.root, "--id", text, *flags, *SIZES)
@@ -130,7 +130,7 @@ def test_one_topic_of_two_is_unknown(run: Run) -> None:
         (["--since", ""], "--since: is empty"),
         (["--config", ""], "--config: is empty"),
         (["--since", "1", "--since", "2"], "--since is given twice"),
-        (["--id", "a", "--option", "uniqueKeys=b"], "--id: is given by --option too"),
+        (["--id", "a", "--option", "uniqueKeys=b"], "--id: is also given by --option"),
         (["--since", "1795263993"], "--since: 1795263993 looks like seconds"),
         (["--until", "1795263993"], "write 1795263993000; if milliseconds"),
     ],
@@ -154,7 +154,7 @@ def test_a_consumers_sql_filter(run: Run, all_rows: list[dict[str, Any]]) -> Non
     assert 0 < len(expected) < len(all_rows)
     answer = run("messages", STORE.root, "--sql", expression, *SIZES)
     assert (answer.code, answer.rows) == (0, expected)
-    assert "messages for which the SQL filter has no result are left out, first at offset" in (
+    assert "messages for which the SQL filter has no result are skipped, first at offset" in (
         run("messages", STORE.root, "--sql", "amount > 5", *SIZES).err
     )
 
@@ -175,7 +175,7 @@ def test_what_rocketmq_ignores_of_a_filter_is_told(run: Run) -> None:
         (["--sql", "a >"], "--sql: SQL filter, column 4"),
         (["--sql", ""], "--sql: is empty"),
         (["--sql", "a > 1", "--sql-dialect", "6"], "--sql-dialect: "),
-        (["--sql-dialect", "4"], "--sql-dialect: is of option 'sqlFilter'"),
+        (["--sql-dialect", "4"], "--sql-dialect: applies only to option 'sqlFilter'"),
         (["--sql", "a > 1", "--option", "sqlFilter=b > 1"], "sqlFilter"),
     ],
 )

@@ -66,10 +66,10 @@ def test_the_oldest_of_all_queues_come_first(ask, run):
     oldest = [row["message_id"] for row in run("messages", *FILES, *ORDERS, *JSON).rows[:5]]
     found = ask(*ORDERS, "--limit", 5, *JSON)
     assert [row["message_id"] for row in found.rows] == oldest
-    assert "there is more than these 5: --limit 0 shows all" in found.err
+    assert "only the first 5 rows are shown: --limit 0 shows all" in found.err
     table = ask(*ORDERS)
     assert len(table.out.splitlines()) == 2 + 20
-    assert "there is more than these 20" in table.err
+    assert "only the first 20 rows are shown" in table.err
 
 
 def test_more_queues_than_are_read_side_by_side(ask, run, monkeypatch):
@@ -91,7 +91,9 @@ def test_offset_message_id(ask, cluster, run):
     assert by_place(found.rows) == by_place([row])
     other = ask("--id", (address + bytes(7) + b"\x01").hex())
     assert other.code == FOUND
-    assert "names no message of this cluster; a client's id is found with --topic" in other.err
+    assert (
+        "names no message of this cluster; to find a client message id, give --topic" in other.err
+    )
 
 
 def test_unique_key(ask, run):

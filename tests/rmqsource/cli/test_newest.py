@@ -208,7 +208,7 @@ def test_ctrl_c_ends_a_follower_with_its_own_code(tmp_path: Path) -> None:
         (["--follow", "--option", "snapshot={}"], "together with --option snapshot"),
         (["--last", "0"], "--last"),
         (["--grep", ""], "--grep: is empty"),
-        (["--grep", "a(b"], "--grep: 'a(b' is no regular expression"),
+        (["--grep", "a(b"], "--grep: 'a(b' is not a valid RE2 regular expression"),
         (["--where", "body = 1"], "--where: expected a column"),
         (["--where", ""], "--where: is empty"),
     ],

@@ -42,7 +42,7 @@ def test_what_spark_would_have_to_name_is_refused(run: Run, root: str) -> None:
     for command in (("export", root, "-o", root + "out"), ("import", root, root + "new")):
         answer = run(*command)
         assert answer.code == 2
-        assert "the name is no UTF-8, which Spark needs" in answer.err
+        assert "the name is not UTF-8, which Spark requires" in answer.err
 
 
 def test_python_takes_it(root: str, tmp_path: Path) -> None:

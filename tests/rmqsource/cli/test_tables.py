@@ -112,8 +112,10 @@ def test_numbers_are_whole_at_any_width(run: Run, at_width, name: str) -> None:
             else:
                 assert found == columns[head], (width, head)
         left_out = [head for head in headings if head not in heads]
-        note = f"no room for {', '.join(left_out)}"
-        told = re.search("no room for (.*): --columns NAMES chooses", answer.err)
+        note = f"hidden to fit the terminal: {', '.join(left_out)}"
+        told = re.search(
+            "hidden to fit the terminal: (.*) \\(choose with --columns NAMES", answer.err
+        )
         assert (set(told[1].split(", ")) if told else set()) == names_of(left_out, name), note
         assert len(heads) >= shown_before  # a wider terminal never shows fewer columns
         shown_before = len(heads)

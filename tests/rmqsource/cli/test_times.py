@@ -43,7 +43,7 @@ def test_a_span_is_before_now() -> None:
 
 
 def test_without_a_zone_a_time_without_offset_is_an_error() -> None:
-    with pytest.raises(WrongUseError, match=r"has no offset from UTC.*or say with --tz"):
+    with pytest.raises(WrongUseError, match=r"has no offset from UTC.*or give its zone with --tz"):
         Clock(NOON_MS).instant_ms("--since", "2026-11-21T12:00:00")
 
 
@@ -89,7 +89,7 @@ def test_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_zones_that_are_none(run: Run, zone: str) -> None:
     answer = run("messages", STORE.root, "--tz", zone)
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err.startswith("rocketmq-store: --tz: expected a zone as Asia/Shanghai")
+    assert answer.err.startswith("rocketmq-store: --tz: expected a zone such as Asia/Shanghai")
 
 
 def test_the_zone_of_what_is_shown(run: Run) -> None:
@@ -121,10 +121,10 @@ def test_a_window_that_ends_before_it_begins(run: Run) -> None:
     assert answer.code == 2
     assert answer.err == (
         f"rocketmq-store: --since 2026-11-21T12:00:01Z is 1 s after --until {NOON_MS}, which is "
-        "exclusive; is one the other?\n"
+        "exclusive; are the two swapped?\n"
     )
 
 
 def test_a_text_that_is_no_time_is_told_every_form_that_is() -> None:
-    with pytest.raises(WrongUseError, match=r"found 'yesterday'; or a span before now as 1h"):
+    with pytest.raises(WrongUseError, match=r"found 'yesterday'; or a time before now such as 1h"):
         Clock(0).instant_ms("--since", "yesterday")

@@ -143,7 +143,7 @@ def test_an_offset_beyond_the_end_is_an_alert(ask, cluster):
     [
         ("topics", "give either PATH, the files of a store, or --namesrv HOST:PORT"),
         ("topics {store} --namesrv h:1", "--namesrv: cannot be given together with PATH"),
-        ("lag --namesrv h:1 --config broker.conf", "--config: is for files"),
+        ("lag --namesrv h:1 --config broker.conf", "--config: applies only to files"),
         ("messages {store} --credentials f", "--credentials: is for --namesrv"),
         ("topics --namesrv h", "--namesrv: expected HOST:PORT"),
         ("topics --namesrv h:1 --option accessKey=a", "set ROCKETMQ_ACCESS_KEY"),
@@ -153,7 +153,7 @@ def test_an_offset_beyond_the_end_is_an_alert(ask, cluster):
         ("topics --namesrv h:1 --option nothing=1", "--option nothing: "),
         ("messages --namesrv h:1", "--topic: is needed"),
         ("messages --namesrv h:1 --topic a --follow", "rocketmq-store tail"),
-        ("messages --namesrv h:1 --topic a --last 3", "--last: is for files"),
+        ("messages --namesrv h:1 --topic a --last 3", "--last: applies only to files"),
         ("tail --topic a", "--namesrv: is needed"),
         ("tail --namesrv h:1", "--topic: is needed"),
         ("send --topic a --body b", "--namesrv: is needed"),
@@ -201,8 +201,8 @@ class TestCredentials:
             ("accesKey: s3cr3t", "line 1: expected 'KEY: VALUE'"),
             ("accesKey: s3cr3t", "did you mean 'accessKey'?"),
             ("\ns3cr3t", "line 2: expected"),
-            ("# nothing", "has no accessKey and no secretKey"),
-            ("accessKey: s3cr3t", "needs 'secretKey' beside it"),
+            ("# nothing", "has neither accessKey nor secretKey"),
+            ("accessKey: s3cr3t", "requires 'secretKey'"),
         ],
     )
     def test_bad_file(self, ask, tmp_path, monkeypatch, text, said):
@@ -217,7 +217,7 @@ class TestCredentials:
         assert ask("topics", "--credentials", tmp_path / "none").code == NOT_DONE
         (tmp_path / "binary").write_bytes(b"\xff\xfe")
         found = ask("topics", "--credentials", tmp_path / "binary")
-        assert (found.code, "is no text in UTF-8" in found.err) == (NOT_DONE, True)
+        assert (found.code, "is not UTF-8 text" in found.err) == (NOT_DONE, True)
 
     def test_half_of_the_environment(self, ask, monkeypatch):
         monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "s3cr3t")

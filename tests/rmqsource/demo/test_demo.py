@@ -123,7 +123,7 @@ def test_without_java(
     assert tour.main([]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("Spark needs Java, and there is none on PATH. Install")
+    assert said.err.startswith("Spark needs Java, but there is none on PATH. Install")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert tour.main([]) == 1
     assert f"{tmp_path}/bin/java does not run" in capsys.readouterr().err

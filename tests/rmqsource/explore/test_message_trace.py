@@ -189,4 +189,4 @@ def test_unreadable_offsets_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     lives = trace_messages(parse_options({"path": str(root), **store.options}), keys=["K3"])
     assert not any(event.passed_by for life in lives for event in life.events)
     (told,) = caplog.records
-    assert f"consumer groups of {root} are not told: {offsets}" in told.getMessage()
+    assert f"consumer groups of {root} are not shown: {offsets}" in told.getMessage()

@@ -49,7 +49,7 @@ def test_no_secret_shows_anywhere(cluster, live_read, capfd):
     with pytest.raises(Exception, match="told to fail") as refused:
         live_read(given).count()
     texts += [str(refused.value), "".join(capfd.readouterr())]
-    with pytest.raises(Exception, match="needs 'accessKey'") as refused:
+    with pytest.raises(Exception, match="requires 'accessKey'") as refused:
         live_read({**cluster.options(topic=topic), "secretKey": "hidden-secret"}).count()
     texts += [str(refused.value), "".join(capfd.readouterr())]
     assert [text for text in texts if "hidden" in text] == []

@@ -149,7 +149,7 @@ def test_a_broker_that_is_away_at_the_start_begins_where_it_is_asked_for(cluster
         assert follow(cluster, checkpoint, **given) == []
         coming.join()
     else:
-        with pytest.raises(ClusterError, match=r"broker-b does not tell where queue .* begins"):
+        with pytest.raises(ClusterError, match=r"broker-b does not report where queue .* begins"):
             follow(cluster, checkpoint, retryTimeout="100ms", **given)
         second.server.start()
     assert follow(cluster, checkpoint, **given) == []
@@ -335,7 +335,7 @@ def test_a_broker_that_is_away_when_an_older_spark_starts_again(cluster):
     checkpoint = Checkpoint()
     read = len(follow(cluster, checkpoint))
     second.server.stop()
-    with pytest.raises(ClusterError, match="broker-b does not tell where"):
+    with pytest.raises(ClusterError, match="broker-b does not report where"):
         follow(cluster, checkpoint, requestTimeout="1s", retryTimeout="100ms")
     second.server.start()
     assert len(follow(cluster, checkpoint)) == read

@@ -95,5 +95,5 @@ def test_two_options_come_together():
     check_together((), "a", "b")
     check_together(("b", "a"), "a", "b")
     for one, missing in (("a", "b"), ("b", "a")):
-        with pytest.raises(SourceOptionError, match=f"'{one}': needs '{missing}' beside it"):
+        with pytest.raises(SourceOptionError, match=f"'{one}': requires '{missing}'"):
             check_together((one,), "a", "b")

@@ -65,10 +65,10 @@ def test_times(text: str, nanoseconds: int) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "reason"),
     [
-        ("", 1, "expected a column that can be compared; it ends too early"),
-        (" topic ", 7, "expected an operator after topic; it ends too early"),
+        ("", 1, "expected a column that can be compared; the text ends too early"),
+        (" topic ", 7, "expected an operator after topic; the text ends too early"),
         ("topic = 'a' OR topic = 'b'", 13, "expected AND or the end; found 'OR'"),
-        ("topic = 'a' AND", 16, "it ends too early"),
+        ("topic = 'a' AND", 16, "the text ends too early"),
         ("(topic = 'a')", 1, "expected a column that can be compared; found '('"),
         ("queue_id = 1 AND body = 'a'", 18, "found 'body'"),
         ("topic < 'a'", 7, "topic cannot be compared with <"),
@@ -92,7 +92,7 @@ def test_times(text: str, nanoseconds: int) -> None:
         ("store_timestamp > TIMESTAMP 'noon'", 29, "expected a time"),
         ("store_timestamp > '2026-01-01Z'", 19, "expected a time"),
         ("store_timestamp > '2026-01-01T24:00:00Z'", 19, "ISO 8601"),
-        ("store_timestamp > '2026-01-01T00:00:00.0000001Z'", 19, "to the microsecond"),
+        ("store_timestamp > '2026-01-01T00:00:00.0000001Z'", 19, "microsecond precision"),
         ("store_timestamp > '2026-01-01T00:00:00+19:00'", 19, "from -18:00 to +18:00"),
         ("store_timestamp > '2026-01-01 09:00:00'", 19, "write '2026-01-01T09:00:00Z'"),
         ("queue_id = 1 AND key = 'a'", 18, "give option table=keys"),
@@ -133,7 +133,7 @@ def test_a_key_or_unique_key_is_enough_for_the_index() -> None:
 def test_a_trace_refuses_it() -> None:
     store = golden("cluster-5x")
     options = parsed(store.root, where="topic = 'orders'", **store.options)
-    with pytest.raises(SourceOptionError, match="leaves copies of a message out"):
+    with pytest.raises(SourceOptionError, match="would leave copies of a message out"):
         trace_messages(options, keys=["shared-key"])
 
 

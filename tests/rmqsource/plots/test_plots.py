@@ -56,7 +56,7 @@ def drawn(store: GoldenStore) -> dict[str, Any]:
 TITLES = {
     "traffic": "Traffic peaks at 197 messages in 1 s, at 2026-11-21 12:26:34 UTC",
     "bytes": "Traffic peaks at 181 kB in 1 s, at 2026-11-21 12:26:34 UTC",
-    "topics": "documents fills 42 % of the 416 kB that records take",
+    "topics": "documents fills 42 % of the 416 kB taken up by records",
     "sizes": "Half of the records take up to 334 B, 99 % up to about 8.97 kB",
     "latency": "Half of the messages are stored within 2 ms, 99 % within 16 ms",
     "skew": "shipments is the least even: its fullest queue has 1.3 times an even share",
@@ -64,7 +64,7 @@ TITLES = {
     "keys": "Key shared-key of orders occurs 30 times",
     "lag": "cg_orders_lagging is 174 messages behind, by up to 1.47 s",
     "life": "jobs: dead letter after 27.8 s (2026-11-21, UTC)",
-    "lookup": "The look-up reads 2 % of what the scan reads",
+    "lookup": "The lookup reads 2 % of what the scan reads",
     "stream": "Up to 36 messages behind a (source 0), at 2026-11-22 22:16:48 UTC; none at the\nend",
     "stream time": "Up to 1.08 s behind a (source 0), at 2026-11-22 22:16:48 UTC; none at the end",
     "stream bytes": "Up to 6.76 kB behind a (source 0), at 2026-11-22 22:16:48 UTC; none at the "
@@ -323,8 +323,8 @@ def test_lag_of_any_time_fits_pages_and_phones(width: float, seconds: int) -> No
 @pytest.mark.parametrize(
     ("lags", "title"),
     [
-        ([], "No progress tells how far a stream is behind"),
-        ([lag(0, None)], "No progress tells how far a stream is behind"),
+        ([], "No progress report shows how far behind a stream is"),
+        ([lag(0, None)], "No progress report shows how far behind a stream is"),
         (PROGRESSES["4.0"], "No stream is behind after any batch"),
     ],
 )

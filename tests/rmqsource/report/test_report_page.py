@@ -136,7 +136,7 @@ def test_it_tells_what_is_in_the_store(page: str) -> None:
         *("documents", "42.3 %", "retries of the group failed", "R0", "2027-01-15 08:00:00.000"),
         *("Broker broker-a of cluster DefaultCluster", "Verdict: 2 to act on, 2 to look at"),
         *("from 2026-11-21 12:26:29.413 to 2026-11-21 12:27:34.052 UTC", "All times are UTC"),
-        "Waits that were meant",
+        "Intended waits",
     ):
         assert fact in words, fact
 

@@ -218,7 +218,7 @@ def test_dead_letters(
         ({}, GOOD, "None."),
         ({"committed": 3, "rolled_back": 1}, GOOD, "All are committed or rolled back."),
         ({"committed": 3, "pending": 1}, LOOK, "1 pending."),
-        ({"unknown": 2}, LOOK, "2 of which the end is not known."),
+        ({"unknown": 2}, LOOK, "2 with an unknown outcome."),
         ({"check_exceeded": 2, "pending": 1}, ACT, "2 given up by the broker after too many"),
     ],
 )
@@ -239,11 +239,15 @@ def test_transactions(
     ("changes", "expected", "words"),
     [
         ({}, GOOD, "grows by about 10 GB a day. With files that are kept for 72 h it settles"),
-        ({"kept_hours": 24 * 100}, LOOK, "In about 75 days 85 % of the disk are used"),
+        ({"kept_hours": 24 * 100}, LOOK, "In about 75 days, 85 % of the disk will be used"),
         ({"kept_hours": 2400, "disk": DiskSpace(830 * GB, 1000 * GB)}, ACT, "In about 2 days"),
         ({"disk": DiskSpace(860 * GB, 1000 * GB)}, ACT, "Above 85 % a broker deletes files of any"),
         ({"disk": DiskSpace(910 * GB, 1000 * GB)}, ACT, "Above 90 % a broker refuses messages."),
-        ({"first_ms": NOW - 3_600_000}, GOOD, "10 % full. No forecast: it takes messages of a day"),
+        (
+            {"first_ms": NOW - 3_600_000},
+            GOOD,
+            "10 % full. No forecast: it needs messages of a whole day",
+        ),
         ({"first_ms": None}, GOOD, "No forecast: the store has no message."),
         ({"last_ms": None}, GOOD, "No forecast: it is not known when the last message was"),
         (

@@ -128,7 +128,7 @@ def test_what_cannot_be_read_from_compacted_logs(root):
     with pytest.raises(SourceOptionError, match=r"no topic of store .* has a compacted log"):
         compacted(golden("classic-5x").root)
     token = make_token(parsed(root))
-    with pytest.raises(SourceOptionError, match="end of the commit log that is pinned"):
+    with pytest.raises(SourceOptionError, match="end of the commit log is pinned"):
         compacted(root, snapshot=token)
     with pytest.raises(SourceOptionError, match="a stream reads ranges of the log"):
         parse_options({"path": str(root), "access": "compaction"}, streaming=True)
@@ -152,7 +152,7 @@ def test_a_topic_that_is_no_longer_compacted_is_told_of(root):
     path = root / "config" / "topics.json"
     path.write_text(path.read_text().replace("COMPACTION", "DELETE"))
     (found,) = plan(root, access="compaction")
-    assert "consumers are given the commit log now" in found.reason
+    assert "consumers now get the commit log" in found.reason
 
 
 def test_a_compacted_topic_without_a_message_is_empty(root):
@@ -200,7 +200,7 @@ def compact_again(root: Path) -> list[int]:
 def test_a_log_that_is_compacted_between_planning_and_reading_is_not_read_in_part(root, most):
     plans = plan(root, access="compaction", maxPartitionBytes=most)
     compact_again(root)
-    with pytest.raises(DataLossError, match="a broker has compacted it; load it again"):
+    with pytest.raises(DataLossError, match="a broker has compacted it; load again"):
         list(read_batches(root, plans=plans, access="compaction"))
 
 

@@ -436,11 +436,13 @@ def test_segments_of_wrong_size(tmp_path):
     root = small_store(tmp_path / "store", 100).write()
     segments = sorted((root / "commitlog").iterdir())
     os.truncate(segments[1], 1000)
-    with pytest.raises(StoreFormatError, match="has 1000 bytes, segments of this store have 4096"):
+    with pytest.raises(
+        StoreFormatError, match="has 1000 bytes, but segments of this store have 4096"
+    ):
         plan(root)
     assert plan(root, mode="PERMISSIVE")
     os.truncate(segments[1], 9000)
-    with pytest.raises(StoreFormatError, match="so 4904 bytes at its end are no part of the log"):
+    with pytest.raises(StoreFormatError, match="so 4904 bytes at its end are not part of the log"):
         plan(root)
 
 

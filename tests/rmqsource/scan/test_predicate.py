@@ -486,9 +486,9 @@ def test_what_is_no_file_of_keys_is_refused(tmp_path):
 
     refused("missing", "keysFrom.*does not exist")
     (tmp_path / "empty").mkdir()
-    refused("empty", "holds no file")
+    refused("empty", "has no file")
     (tmp_path / "nested" / "day=1").mkdir(parents=True)
-    refused("nested", "is a directory; give one that holds files alone")
+    refused("nested", "is a directory; give a directory with files only")
     os.mkfifo(tmp_path / "fifo")
     refused("fifo", "is a FIFO")
     pq.write_table(pa.table({"a": ["x"], "b": ["y"]}), tmp_path / "two")
@@ -500,7 +500,7 @@ def test_what_is_no_file_of_keys_is_refused(tmp_path):
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00\n")
     refused("bytes", "UTF-8")
     (tmp_path / "columns").write_bytes(b"a\x01b\n")
-    refused("columns", "a key a line")
+    refused("columns", "one key per line")
 
 
 @pytest.mark.parametrize("table", ["topics", "queues"])

@@ -240,7 +240,7 @@ def test_too_much_to_prove_it_by(small_root, monkeypatch):
     monkeypatch.setattr(queue_path, "_MOST_QUEUES", 1)
     (small_root / "config/topics.json").unlink()
     (way,) = plan(small_root, topic="Small")
-    assert "nothing tells which queues the topics have" in way.reason
+    assert "it is not known which queues the topics have" in way.reason
     assert found(small_root, topic="Small") == small_offsets()
 
 
@@ -411,7 +411,7 @@ def test_lost_queues_that_nothing_names(tmp_path, monkeypatch, lose):
         with monkeypatch.context() as patch:
             patch.setattr(queue_path, name, most)
             (way,) = plan(root, topic="Small")
-            assert "trusts that the topics have no queues but those that are there" in way.reason
+            assert "assumes that the topics have no other queues than those found" in way.reason
 
 
 def far_last_file(files):

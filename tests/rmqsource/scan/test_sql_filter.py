@@ -125,7 +125,7 @@ def test_messages_without_a_result_are_left_out_and_counted(numbers, caplog):
     ]
     assert len(caplog.records) == 1
     text = caplog.records[0].getMessage()
-    assert "10 messages for which the SQL filter has no result are left out" in text
+    assert "10 messages for which the SQL filter has no result are skipped" in text
     assert "first at offset 0: SQL filter n > 15: the value 'x' of property n" in text
 
 

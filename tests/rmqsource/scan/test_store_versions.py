@@ -123,9 +123,9 @@ def test_tokens(tmp_path):
     with pytest.raises(SourceOptionError, match="does not name store"):
         read_rows(other, snapshot=token)
     beyond = json.dumps({"stores": {str(root): {"begin": 0, "end": 10**9}}})
-    with pytest.raises(SourceOptionError, match="make a new token"):
+    with pytest.raises(SourceOptionError, match="create a new token"):
         read_rows(root, snapshot=beyond)
-    with pytest.raises(SourceOptionError, match="of an earlier release"):
+    with pytest.raises(SourceOptionError, match="from an earlier release"):
         parse_token('{"ends": {"/a": 12}}')
 
 
@@ -241,7 +241,7 @@ def test_a_brokers_directories_of_windows_follow_the_store(tmp_path):
     )
     assert len(read_rows(store.root, ("topic",), config=conf)) == len(expected_rows(store))
     conf.write_text("storePathRootDir=D:/rocketmq/store\nstorePathCommitLog=E:\\\\log\n")
-    with pytest.raises(SourceOptionError, match="storePathCommitLog=E:/log is a path of Windows"):
+    with pytest.raises(SourceOptionError, match="storePathCommitLog=E:/log is a Windows path"):
         read_rows(store.root, ("topic",), config=conf)
     given = parsed(store.root, config=conf, storePathCommitLog="commitlog")
     assert store_config(given).store_path_commit_log == "commitlog"

@@ -324,7 +324,7 @@ def test_places_that_are_no_store_are_refused(tmp_path):
     with pytest.raises(SinkCommitError, match="there is no store"):
         plan_for(tmp_path / "new", createStore="false")
     (tmp_path / "letter.txt").write_text("")
-    with pytest.raises(SinkCommitError, match="holds other things"):
+    with pytest.raises(SinkCommitError, match="has other contents"):
         plan_for(tmp_path)
 
 

@@ -270,8 +270,8 @@ def test_missing_values_have_defaults():
 
 BAD = [
     ("topic", None, "is null"),
-    ("topic", "a b", "no topic name"),
-    ("topic", "", "no topic name"),
+    ("topic", "a b", "is not a topic name"),
+    ("topic", "", "is not a topic name"),
     ("topic", "t" * 128, "at most 127"),
     ("topic", "%RETRY%g", "kind retry"),
     ("topic", "SCHEDULE_TOPIC_XXXX", "kind delay"),

@@ -55,11 +55,11 @@ GOOD = StreamOffset({"/a": StoreOffset(5, LogMark(0, "00", 1), None)}, {"table":
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda o: {}, "none of rocketmq-store"),
-        (lambda o: [1], "none of rocketmq-store"),
-        (lambda o: None, "none of rocketmq-store"),
-        (lambda o: {"topic": {"0": 5}}, "none of rocketmq-store"),
-        (lambda o: {**o, "version": 2}, "version 2, this release knows version 1"),
+        (lambda o: {}, "not an offset of rocketmq-store"),
+        (lambda o: [1], "not an offset of rocketmq-store"),
+        (lambda o: None, "not an offset of rocketmq-store"),
+        (lambda o: {"topic": {"0": 5}}, "not an offset of rocketmq-store"),
+        (lambda o: {**o, "version": 2}, "version 2, this release reads version 1"),
         (lambda o: {**o, "version": "1"}, "version '1'"),
         (lambda o: {"version": 1}, "cannot be read"),
         (lambda o: {**o, "stores": 3}, "cannot be read"),

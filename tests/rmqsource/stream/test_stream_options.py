@@ -137,15 +137,15 @@ def test_losses_where_spark_says_nothing_of_where_a_batch_starts(tmp_path, caplo
         one.put(20)
         other.put(20)
         read = reader_of([one.root, other.root]).latestOffset()
-        lost([one.root], read, f"{other.root}: it was read up to offset .* not named now")
+        lost([one.root], read, f"{other.root}: it was read up to offset .* no longer named")
         end = other.store.max_phy_offset
         other.make_anew()
         other.put_bodies.clear()
         other.put(5)
-        ends = f"up to offset {end}, and its log ends at {other.store.max_phy_offset} now"
+        ends = f"up to offset {end}, but its log now ends at {other.store.max_phy_offset}"
         lost([one.root, other.root], read, ends)
         other.put(15)
         assert other.store.max_phy_offset == end
-        lost([one.root, other.root], read, "and its log ends at")
+        lost([one.root, other.root], read, "but its log now ends at")
         same = reader_of([one.root]).latestOffset()
         assert list(reader_of([one.root]).partitions(same, same)) == []

@@ -185,8 +185,8 @@ def test_a_row_of_something_else_fails_the_job(
         (["_SUCCESS", "more"], None, "there is no file part-"),
         (["commitlog/00000000000000000000", "part-0.txt"], None, "not made by export"),
         (["part-0.csv"], "json", "no part-\\*.json file; there are csv files"),
-        (["part-0.csv", "part-1.snappy.parquet"], None, "parquet and csv files; say which"),
-        (["a=1/part-0.csv", "part-1.snappy.parquet"], None, "are of two exports"),
+        (["part-0.csv", "part-1.snappy.parquet"], None, "parquet and csv files; choose one kind"),
+        (["a=1/part-0.csv", "part-1.snappy.parquet"], None, "belong to different exports"),
     ],
 )
 def test_what_is_no_export(
@@ -349,7 +349,7 @@ def test_topics_that_no_directory_can_have_are_told(
     from rmqsource.cli.job import reason_of
     from rmqsource.transfer.export_store import export
 
-    with pytest.raises(Exception, match="no directory can have the name") as caught:
+    with pytest.raises(Exception, match="no directory can be named after") as caught:
         export(frame_of(spark, ["good", topic]), tmp_path / "files", "json", ["topic"])
-    assert reason_of(caught.value).startswith("--partition-by topic: no directory can have")
+    assert reason_of(caught.value).startswith("--partition-by topic: no directory can be named")
     assert list(tmp_path.iterdir()) == []

@@ -96,9 +96,9 @@ def test_a_whole_copy_is_made_and_read(
         *("--from-offset", "earliest", "--until", end),
     )
     assert (answer.code, answer.out) == (GOOD, "")
-    assert f"{copy} is new, and begins with the oldest message" in answer.err
-    assert "inSyncReplicas above 1 counts this copy as a replica" in answer.err
-    assert "consumer offsets, delay offsets and consumer groups do not come" in answer.err
+    assert f"{copy} is new and begins with the master's oldest message" in answer.err
+    assert "inSyncReplicas above 1 counts it as a replica" in answer.err
+    assert "consumer offsets, delay offsets and consumer groups are not replicated" in answer.err
     assert (
         f"the log has reached offset {end}; the copy has the log up to offset {end}" in answer.err
     )
@@ -114,7 +114,7 @@ def test_it_goes_on_where_it_was(
 ) -> None:
     copy = tmp_path / "copy"
     first = run("follow", service.address, copy, *OPTIONS, "--until", master.max_phy_offset)
-    assert "is new, and begins at the first byte of the master's last segment" in first.err
+    assert "is new and begins at the first byte of the master's last segment" in first.err
     begin = master.max_phy_offset - master.max_phy_offset % SEGMENT
     assert min(log_bytes(copy)) == f"{begin:020}"
     end = put(master, 300, 600)
@@ -122,7 +122,7 @@ def test_it_goes_on_where_it_was(
     answer = run(*again)
     assert answer.code == GOOD
     assert "from offset" in answer.err
-    assert f"--from-offset does not count: {copy} has a log already" in answer.err
+    assert f"--from-offset has no effect: {copy} already has a log" in answer.err
     assert_copied(copy, tmp_path / "master")
     assert log_end(copy) == end
 
@@ -141,7 +141,7 @@ def test_json_lines_tell_how_far_it_is(
     assert last["store"] == str(tmp_path / "copy")
     assert last["acked_offset"] == 0
     assert {"time", "connection", "lag_bytes", "lag_ms", "flushed_offset", "error"} <= set(last)
-    assert "nothing that comes is acknowledged" in answer.err
+    assert "this copy acknowledges nothing" in answer.err
 
 
 def test_a_copy_cannot_begin_after_the_end_of_the_master(
@@ -187,8 +187,8 @@ def test_a_copy_that_is_ahead_is_told_and_cut_if_wanted(
         (("127.0.0.1:0", "copy"), "127.0.0.1:0"),
         (("127.0.0.1:10912", "copy", "--from-offset", "last"), "--from-offset: expected a number"),
         (("127.0.0.1:10912", "copy", "--option", "topics=a"), "did you mean"),
-        (("127.0.0.1:10912", "other"), "the directory holds other things (letter.txt)"),
-        (("127.0.0.1:10912", "copy", "--config", "elsewhere.conf"), "/data/log, outside of its"),
+        (("127.0.0.1:10912", "other"), "the directory has other contents (letter.txt)"),
+        (("127.0.0.1:10912", "copy", "--config", "elsewhere.conf"), "/data/log, outside the store"),
     ],
 )
 def test_wrong_use_makes_nothing(
@@ -271,7 +271,7 @@ def state(**more: Any) -> FollowState:
 
 def test_the_lag_is_told_in_bytes_and_seconds() -> None:
     assert lag_text(state(is_caught_up=True)) == "has all"
-    assert lag_text(state(lag_bytes=None)) == "how far behind is not known"
+    assert lag_text(state(lag_bytes=None)) == "lag not known"
     assert lag_text(state(lag_bytes=12_345, lag_ms=None)) == "12,345 bytes behind"
     assert lag_text(state(lag_bytes=12_345, lag_ms=2_340)) == "12,345 bytes, 2.3 s behind"
 

@@ -92,8 +92,8 @@ class TestSend:
     @pytest.mark.parametrize(
         ("queue", "said"),
         [
-            ("0", "--queue 0: is of several brokers; give one of broker-a:0, broker-b:0"),
-            ("7", "there is no such queue to send to; there are broker-a:0, broker-a:1"),
+            ("0", "--queue 0: exists on several brokers; give one of broker-a:0, broker-b:0"),
+            ("7", "there is no such queue to send to; queues are broker-a:0, broker-a:1"),
             ("broker-c:0", "there is no such queue to send to"),
         ],
     )
@@ -111,7 +111,7 @@ class TestSend:
     def test_lines(self, ask, typed):
         typed("one\r\n\nzwei ü\n\nlast".encode())
         sent = ask("send", *JSON)
-        assert (sent.code, sent.err) == (GOOD, "2 empty lines were left out\n")
+        assert (sent.code, sent.err) == (GOOD, "2 empty lines were skipped\n")
         assert sorted(row["body_text"] for row in shown(ask)) == ["last", "one", "zwei ü"]
         assert len(sent.out.splitlines()) == 3
 
@@ -172,7 +172,7 @@ class TestTail:
     def test_nothing_came(self, ask):
         ask("send", "--body", "old")
         found = ask("tail", "--until", "now")
-        assert (found.code, found.err) == (FOUND, "no message came\n")
+        assert (found.code, found.err) == (FOUND, "no message arrived\n")
 
     def test_limit_over_several_parts(self, ask):
         ask("send", "--body", "x", "--count", 9)
@@ -214,7 +214,7 @@ class TestTail:
 
     def test_wrong_times(self, ask):
         found = ask("tail", "--since", "1m", "--until", "1h")
-        assert (found.code, "is one the other?" in found.err) == (NOT_DONE, True)
+        assert (found.code, "are the two swapped?" in found.err) == (NOT_DONE, True)
 
     @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
     def test_follows_until_a_signal(self, ask, cluster, end):

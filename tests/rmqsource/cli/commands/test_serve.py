@@ -74,7 +74,7 @@ def test_clients_use_it_until_a_signal(tmp_path: Path) -> None:
         code, lines, err = serving.stop()
     assert (code, lines[-1]["messages_in"], lines[-1]["messages_out"]) == (GOOD, 3, 3)
     assert set(first) == {*("time", "store", "broker", "namesrv", "metrics"), *ServedState._fields}
-    assert "stopped; 3 messages came, 3 left; the log ends at " in err
+    assert "stopped; received 3 messages, sent 3; the log ends at " in err
     assert f"at {first['broker']}" in err
     assert f"namesrvAddr={first['namesrv']}" in err
     assert not (store / "abort").exists()
@@ -172,8 +172,8 @@ def test_a_store_that_is_open_is_read_only(run: Run, tmp_path: Path) -> None:
         more = ("--read-only", "--offsets", tmp_path / "offsets.json", "--metrics", metrics)
         answer = serve_while(run, work, tmp_path / "store", *more)
     assert answer.code == GOOD, answer.err
-    assert "nothing in the store changes" in answer.err
-    assert f"figures are at http://127.0.0.1:{metrics}/metrics" in answer.err
+    assert "nothing in it changes" in answer.err
+    assert f"metrics are at http://127.0.0.1:{metrics}/metrics" in answer.err
     assert b'rocketmq_messages_out_total{cluster="' in figures[0]
 
 
@@ -187,7 +187,7 @@ def test_accounts(run: Run, tmp_path: Path) -> None:
     answer = serve_while(run, lambda names: send(names, 1), tmp_path / "store", *more)
     assert answer.code == GOOD, answer.err
     assert "1 messages came" in answer.err
-    assert f"who may do what is in {accounts}" in answer.err
+    assert f"permissions are read from {accounts}" in answer.err
     assert "namesrvAddr=localhost:" in answer.err
     assert "s3cr3t" not in answer.err
 
@@ -283,7 +283,7 @@ WRONG = [
     (("--tls-cert", "none.pem"), "none.pem"),
     (("--acl", "none.yml"), "none.yml cannot be read: No such file"),
     (("--config", "none.conf"), "none.conf"),
-    (("--config", "elsewhere.conf"), "its log lies in /ssd/log, which belongs to the store in"),
+    (("--config", "elsewhere.conf"), "its log is in /ssd/log, which belongs to the store in"),
     (("--offsets", "file"), "read_only"),
     (("--credentials", "half.yml"), "--credentials: secretKey is missing"),
     (("--credentials", "bad.yml"), "--credentials bad.yml, line 1: expected 'KEY: VALUE'"),
@@ -317,7 +317,7 @@ def test_a_folder_of_other_things_stays_as_it_is(run: Run, tmp_path: Path) -> No
     (tmp_path / "letter.txt").touch()
     answer = run("serve", tmp_path, *ANY)
     assert answer.code == NOT_DONE
-    assert "the directory holds other things (letter.txt)" in answer.err
+    assert "the directory has other contents (letter.txt)" in answer.err
     assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
 

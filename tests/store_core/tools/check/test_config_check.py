@@ -47,7 +47,7 @@ def test_a_broker_forgets_a_file_that_cannot_be_read(tmp_path, name, broken):
     assert list(found(tmp_path)) == [f"SETTINGS_LOST {name}"]
     reason, lost = found(tmp_path)[f"SETTINGS_LOST {name}"]
     assert f"config/{name}: not what a broker writes" in reason
-    assert lost.startswith("forgotten is ")
+    assert lost.startswith("lost: ")
 
 
 @pytest.mark.parametrize("name", [*NEEDED, *OPTIONAL])

@@ -144,7 +144,7 @@ def test_a_timer_that_does_not_know_how_far_it_has_come(store, content):
     assert finding.kind.name == "TIMER_FILES"
     (said,) = finding.examples
     assert "is missing" in said if content is None else "does not say how far" in said
-    assert "takes all timer messages for new" in said
+    assert "treats all timer messages as new" in said
 
 
 @pytest.mark.parametrize("name", ["timerwheel", "config/timercheck"])
