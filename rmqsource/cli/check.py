@@ -216,7 +216,7 @@ def config_to_write(options: SourceOptions, report: Report) -> MessageStoreConfi
     if is_default and not options.config and delayed.is_dir():
         report.note(
             "warning: the store has delayed messages. Rebuilt queues contain their delivery "
-            "times, which were computed from RocketMQ's default delay levels. If the broker "
+            "times, which are computed from RocketMQ's default delay levels. If the broker "
             "has other levels (messageDelayLevel), run the command again with --config and "
             "the broker's configuration file"
         )

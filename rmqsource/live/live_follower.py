@@ -417,9 +417,7 @@ class QueueMembership:
         """Warn once that a server does not answer, until it answers again."""
         if what not in self._away:
             self._away.add(what)
-            logger.warning(
-                "%s: does not answer at present, the stream waits for it: %s", what, error
-            )
+            logger.warning("%s: no answer at present, the stream waits for it: %s", what, error)
 
 
 def _unknown_kind(route: TopicRoute, kinds: dict[tuple[str, str], str]) -> bool:

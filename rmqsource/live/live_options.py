@@ -169,7 +169,7 @@ class LiveOptions:
     max_messages_per_pull: int = option(
         "maxMessagesPerPull",
         parse_count,
-        "most messages requested at once; brokers also apply their own limit (32)",
+        "most messages per request; brokers also apply their own limit (32)",
         "32",
     )
     dedupe: bool = option(
@@ -334,7 +334,7 @@ def _check_table(options: LiveOptions, given: Collection[str], streaming: bool |
     if reading.topics is None and reading.topic_pattern is None:
         raise SourceOptionError(
             "topic",
-            "or 'topicPattern' is required: which topics are to be read? '.*' is all of them",
+            "is required, or 'topicPattern': which topics should be read? '.*' matches all",
         )
     for topic in reading.topics or ():
         if topic.startswith(LMQ_PREFIX):

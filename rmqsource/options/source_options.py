@@ -214,7 +214,9 @@ class SourceOptions:
     )
     min_partitions: int | None = option("minPartitions", parse_count, "minimum number of splits")
     max_partitions: int = option("maxPartitions", parse_count, "maximum number of splits", "4000")
-    batch_rows: int = option("batchRows", parse_count, "maximum rows of a record batch", "10000")
+    batch_rows: int = option(
+        "batchRows", parse_count, "maximum number of rows in a record batch", "10000"
+    )
     batch_bytes: int = option(
         "batchBytes", _batch_bytes, "size in bytes at which a record batch is handed over", "6m"
     )

@@ -39,7 +39,7 @@ SECRETS = {
         ({"namesrvAddr": None}, "namesrvAddr.*is needed"),
         ({"namesrvAddr": "h1"}, "expected HOST:PORT.*found 'h1'"),
         ({"namesrvAddr": "h1:99999"}, "expected HOST:PORT"),
-        ({"topic": None}, "'topic': or 'topicPattern' is required"),
+        ({"topic": None}, "'topic': is required, or 'topicPattern'"),
         ({"topic": "%LMQ%x"}, "light queue"),
         ({"topik": "x"}, "did you mean 'topic'"),
         ({"table": "segments"}, "expected one of messages, topics, queues"),

@@ -151,7 +151,7 @@ def test_a_copy_cannot_begin_after_the_end_of_the_master(
     answer = run(*follow, "--from-offset", 100 * SEGMENT)
     assert answer.code == FOUND
     assert f"has nothing at offset {100 * SEGMENT}" in answer.err
-    assert "has all" not in answer.err
+    assert "has everything" not in answer.err
 
 
 def impatient(place: Path) -> tuple[str, str]:
@@ -260,7 +260,7 @@ def test_a_person_sees_how_far_it_is(
 ) -> None:
     terminal = pytest.importorskip("tests.rmqsource.cli.test_interrupt")
     command = terminal.Command("follow", service.address, str(tmp_path / "copy"), *OPTIONS)
-    whole = f"offset {master.max_phy_offset:,}, [0-9.]+ MB/s, has all"
+    whole = f"offset {master.max_phy_offset:,}, [0-9.]+ MB/s, up to date"
     assert command.interrupt_when(re.compile(whole.encode())) == GOOD, command.shown
 
 
@@ -270,7 +270,7 @@ def state(**more: Any) -> FollowState:
 
 
 def test_the_lag_is_told_in_bytes_and_seconds() -> None:
-    assert lag_text(state(is_caught_up=True)) == "has all"
+    assert lag_text(state(is_caught_up=True)) == "up to date"
     assert lag_text(state(lag_bytes=None)) == "lag not known"
     assert lag_text(state(lag_bytes=12_345, lag_ms=None)) == "12,345 bytes behind"
     assert lag_text(state(lag_bytes=12_345, lag_ms=2_340)) == "12,345 bytes, 2.3 s behind"
