@@ -100,7 +100,7 @@ def _head(findings: ReportData, made_at_ms: int) -> str:
         span += f" ({took})."
     return (
         f"<h1>{text(_heading(findings))}</h1>\n<p>{text(span)}</p>\n"
-        f'<p class="note">Made only from the files in {text(", ".join(counts.stores))} at '
+        f'<p class="note">Made only from the files in {text(", ".join(counts.stores))}, at '
         f"{moment(made_at_ms)} UTC. All times are UTC.</p>\n"
     )
 

@@ -171,7 +171,7 @@ def _lag(findings: ReportData) -> Judgement:
     todo = (
         ""
         if state == GOOD
-        else ("Check whether its consumers are running, and what they are waiting for.")
+        else "Check whether its consumers are running, and what they are waiting for."
     )
     return Judgement("Consumer lag", state, text, todo, _commands("lag", findings))
 

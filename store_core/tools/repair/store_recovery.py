@@ -156,7 +156,7 @@ def _check_is_store(root: str, config: MessageStoreConfig) -> None:
     if not any(directory.list(path) for path in commit_log_directories(directory, config)):
         names = (COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, CHECKPOINT_FILE)
         if not any(directory.stat(directory.resolve(name)) for name in names):
-            raise StoreNotFoundError(f"{root}: is not a RocketMQ store; expected commitlog/")
+            raise StoreNotFoundError(f"{root}: no RocketMQ store; expected commitlog/")
 
 
 def _lost_queues(

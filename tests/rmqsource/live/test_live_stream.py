@@ -197,7 +197,7 @@ def test_named_offsets(cluster):
 def test_named_offsets_that_are_gone(cluster):
     topic, queue_id = cluster.busiest
     starting = json.dumps({topic: {str(queue_id): 1 << 40}})
-    with pytest.raises(LiveDataLossError, match="is not there"):
+    with pytest.raises(LiveDataLossError, match="does not exist; the queue has"):
         follow(cluster, Checkpoint(), startingOffsets=starting)
 
 
