@@ -265,7 +265,7 @@ def _show_dead(
         writer.write(row)
     writer.close()
     if limit and found.total > limit:
-        said.note(f"there is more than these {limit}: --limit 0 shows all")
+        said.note(f"only the first {limit} rows are shown: --limit 0 shows all")
     said.note(f"{found.total:,} dead letters" if found.total else "no dead letters")
     if most is not None:
         most.judge(found.total, f"{found.total:,} dead letters", said)

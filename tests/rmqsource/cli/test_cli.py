@@ -181,7 +181,7 @@ def test_nothing_found_is_one(run: Run, store: GoldenStore) -> None:
         (["--option", "topics=a"], "did you mean 'topic'?"),
         (["--option", "topic"], "--option: expected KEY=VALUE; found 'topic'"),
         (["--topic", "a", "--option", "TOPIC=b"], "--option TOPIC: is given twice"),
-        (["--option", "table=keys"], "--option table: is given by the command"),
+        (["--option", "table=keys"], "--option table: is set by the command"),
         (["--topic", "a", "--option", "topicPattern=b"], "--topic: cannot be given together"),
         (["--option", "maxIndexNum=-1"], "--option maxIndexNum: expected an integer"),
         (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),

@@ -132,7 +132,7 @@ def test_one_topic_of_two_is_unknown(run: Run) -> None:
         (["--since", "1", "--since", "2"], "--since is given twice"),
         (["--id", "a", "--option", "uniqueKeys=b"], "--id: is also given by --option"),
         (["--since", "1795263993"], "--since: 1795263993 looks like seconds"),
-        (["--until", "1795263993"], "write 1795263993000; if milliseconds"),
+        (["--until", "1795263993"], "write 1795263993000; if you meant milliseconds"),
     ],
 )
 def test_what_says_nothing_is_refused(run: Run, flags: list[str], reason: str) -> None:

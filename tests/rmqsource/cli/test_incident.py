@@ -390,7 +390,7 @@ def test_rates_of_days_are_not_told_of_minutes(run: Run) -> None:
     asked = run("topics", STORE.root, *SIZES, "--columns", "topic,per_day,growth")
     assert "235 MB" in asked.out
     assert asked.err == ""
-    assert "of 1.08 min" in run("topics", STORE.root, *SIZES, "--limit", "1").err
+    assert "only 1.08 min" in run("topics", STORE.root, *SIZES, "--limit", "1").err
     few = run("topics", STORE.root, *JSON, "--limit", "3").rows
     assert [row["topic"] for row in few] == ["documents", "orders", "readings"]
     assert {"bytes_per_day", "growth"} < set(few[0])

@@ -106,7 +106,7 @@ def test_unique_key(ask, run):
     none = ask(*ORDERS, "--id", f"{row['unique_key']},NONE", *JSON)
     assert none.code == FOUND
     assert len(none.rows) == 1
-    assert "id 'NONE' was not found: neither as unique key nor as offset message id" in none.err
+    assert "id 'NONE' was not found, neither as unique key nor as offset message id" in none.err
 
 
 def test_nothing_matches(ask):

@@ -141,22 +141,22 @@ def test_an_offset_beyond_the_end_is_an_alert(ask, cluster):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("topics", "give either PATH, the files of a store, or --namesrv HOST:PORT"),
+        ("topics", "give either PATH (the files of a store) or --namesrv HOST:PORT"),
         ("topics {store} --namesrv h:1", "--namesrv: cannot be given together with PATH"),
         ("lag --namesrv h:1 --config broker.conf", "--config: applies only to files"),
-        ("messages {store} --credentials f", "--credentials: is for --namesrv"),
+        ("messages {store} --credentials f", "--credentials: applies only to --namesrv"),
         ("topics --namesrv h", "--namesrv: expected HOST:PORT"),
         ("topics --namesrv h:1 --option accessKey=a", "set ROCKETMQ_ACCESS_KEY"),
         ("topics --namesrv h:1 --option secretkey=s3cr3t", "set ROCKETMQ_SECRET_KEY"),
         ("topics --namesrv h:1 --option secretKey:s3cr3t", "set ROCKETMQ_SECRET_KEY"),
         ("topics --namesrv h:1 --option tlsCaFile=ca.pem", "--option tlsCaFile: has no effect"),
         ("topics --namesrv h:1 --option nothing=1", "--option nothing: "),
-        ("messages --namesrv h:1", "--topic: is needed"),
+        ("messages --namesrv h:1", "--topic: is required"),
         ("messages --namesrv h:1 --topic a --follow", "rocketmq-store tail"),
         ("messages --namesrv h:1 --topic a --last 3", "--last: applies only to files"),
-        ("tail --topic a", "--namesrv: is needed"),
-        ("tail --namesrv h:1", "--topic: is needed"),
-        ("send --topic a --body b", "--namesrv: is needed"),
+        ("tail --topic a", "--namesrv: is required"),
+        ("tail --namesrv h:1", "--topic: is required"),
+        ("send --topic a --body b", "--namesrv: is required"),
     ],
 )
 def test_wrong_use(run, words, said):
@@ -223,4 +223,4 @@ class TestCredentials:
         monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "s3cr3t")
         found = ask("topics")
         assert found.code == NOT_DONE
-        assert "$ROCKETMQ_SECRET_KEY: needs 'accessKey' beside it" in found.err
+        assert "$ROCKETMQ_SECRET_KEY: requires 'accessKey'; give both or neither" in found.err

@@ -36,7 +36,7 @@ SECRETS = {
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"namesrvAddr": None}, "namesrvAddr.*is needed"),
+        ({"namesrvAddr": None}, "namesrvAddr.*is required"),
         ({"namesrvAddr": "h1"}, "expected HOST:PORT.*found 'h1'"),
         ({"namesrvAddr": "h1:99999"}, "expected HOST:PORT"),
         ({"topic": None}, "'topic': is required, or 'topicPattern'"),
@@ -44,7 +44,7 @@ SECRETS = {
         ({"topik": "x"}, "did you mean 'topic'"),
         ({"table": "segments"}, "expected one of messages, topics, queues"),
         ({"table": "queues", "tags": "a"}, "does not apply to table 'queues'"),
-        ({"secretKey": "hidden"}, "'secretKey': needs 'accessKey' beside it"),
+        ({"secretKey": "hidden"}, "'secretKey': requires 'accessKey'"),
         ({"accessKey": "hidden"}, "'accessKey': requires 'secretKey'"),
         ({"securityToken": "hidden"}, "requires 'accessKey' and 'secretKey'"),
         ({"tlsCaFile": "/ca.pem"}, "no effect without useTLS=true"),

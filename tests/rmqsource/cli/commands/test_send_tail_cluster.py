@@ -134,7 +134,7 @@ class TestSend:
             (("--body", ""), "--body: is empty"),
             (("--body", "a", "--body-file", "f"), "cannot be given together"),
             (("--body", "a", "--property", "x"), "--property: expected NAME=VALUE; found 'x'"),
-            (("--body", "a", "--property", "TAGS=x"), "--property TAGS: is given by --tag"),
+            (("--body", "a", "--property", "TAGS=x"), "--property TAGS: is set by --tag"),
             (("--body", "a", "--property", "x=\x02"), "U+0001 or U+0002"),
             (("--body-file", "/none"), "/none: No such file"),
         ],

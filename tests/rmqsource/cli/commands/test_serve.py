@@ -186,7 +186,7 @@ def test_accounts(run: Run, tmp_path: Path) -> None:
     more = ("--acl", accounts, "--host", "0.0.0.0", "--advertise", "localhost")
     answer = serve_while(run, lambda names: send(names, 1), tmp_path / "store", *more)
     assert answer.code == GOOD, answer.err
-    assert "1 messages came" in answer.err
+    assert "received 1 messages" in answer.err
     assert f"permissions are read from {accounts}" in answer.err
     assert "namesrvAddr=localhost:" in answer.err
     assert "s3cr3t" not in answer.err
@@ -209,7 +209,7 @@ def test_what_a_broker_conf_says_but_for_addresses(run: Run, tmp_path: Path) -> 
     answer = serve_while(run, work, tmp_path / "store", "--config", config)
     assert answer.code == GOOD, answer.err
     assert "broker till of cluster shop serves" in answer.err
-    assert "3 messages came, 0 left" in answer.err
+    assert "received 3 messages, sent 0;" in answer.err
     assert (tmp_path / "store" / "log" / "00000000000000000000").exists()
 
 
@@ -278,8 +278,8 @@ WRONG = [
     (("--namesrv", "127.0.0.1:9876", "--with-namesrv", "9876"), "--namesrv: cannot be given"),
     (("--metrics", "many"), "--metrics: expected PORT or HOST:PORT; found 'many'"),
     (("--metrics", "70000"), "--metrics: expected"),
-    (("--tls-key", "key.pem"), "--tls-key: needs --tls-cert"),
-    (("--tls-ca", "ca.pem"), "--tls-ca: needs --tls-cert"),
+    (("--tls-key", "key.pem"), "--tls-key: requires --tls-cert"),
+    (("--tls-ca", "ca.pem"), "--tls-ca: requires --tls-cert"),
     (("--tls-cert", "none.pem"), "none.pem"),
     (("--acl", "none.yml"), "none.yml cannot be read: No such file"),
     (("--config", "none.conf"), "none.conf"),
