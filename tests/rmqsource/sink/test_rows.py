@@ -277,7 +277,7 @@ BAD = [
     ("topic", "SCHEDULE_TOPIC_XXXX", "kind delay"),
     ("body", None, "is null"),
     ("body", b"", "is empty, .* set compatibility to 5"),
-    ("body", b"x" * 4_194_305, "4194305 bytes, at most 4194304"),
+    ("body", b"x" * 4_194_305, "4194305 bytes, but at most 4194304"),
     ("queue_id", -1, "is -1; it must be 0 to"),
     ("queue_id", 65536, "is 65536"),
     ("delay_level", 19, "must be 0 to 18"),

@@ -87,7 +87,7 @@ def test_time_spans(text, milliseconds):
 def test_a_spark_that_knows_no_limits_refuses_them(name):
     options = streaming(**{name: "5"})
     projection = resolve_projection("messages", "FAILFAST", table_schema("messages", "FAILFAST"))
-    with pytest.raises(SourceOptionError, match=f"'{name}': needs Spark 4.2; this is "):
+    with pytest.raises(SourceOptionError, match=f"'{name}': requires Spark 4.2; this is "):
         UnlimitedStreamReader(StoreStream(options), projection)
 
 
