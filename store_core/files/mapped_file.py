@@ -413,7 +413,8 @@ class MappedFile(WritableMap):
             if self._flush_failure is not None:
                 raise StoreWriteError(self._flush_failure.reason, self.path)
             sync_data(self.descriptor())
-            if not self._is_destroyed and os.fstat(self.descriptor()).st_nlink == 0:
+            # In this order: `destroy` marks the file before it deletes it.
+            if os.fstat(self.descriptor()).st_nlink == 0 and not self._is_destroyed:
                 raise FileNotFoundError(errno.ENOENT, "it was deleted while it was in use")
             if not self._directory_is_flushed:
                 flush_directory(os.path.dirname(self.path))

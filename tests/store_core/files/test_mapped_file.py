@@ -170,6 +170,20 @@ def test_only_readable_bytes_are_lent(file):
             assert view is None
 
 
+def test_a_file_may_be_destroyed_while_it_is_flushed(file, monkeypatch):
+    """Unlike a file that something else deletes."""
+    real = os.fstat
+
+    def destroy_first(fd):
+        monkeypatch.setattr(os, "fstat", real)
+        file.destroy()
+        return real(fd)
+
+    file.append(b"x")
+    monkeypatch.setattr(os, "fstat", destroy_first)
+    assert file.flush() == 1
+
+
 def test_a_held_file_stays_readable_when_it_is_destroyed(file):
     file.append(b"abc")
     with file.select(0) as view:
