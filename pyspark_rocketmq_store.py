@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the source ``rocketmq-store`` known to Spark wherever this module is installed.
 
 Spark imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``; one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m bench``: measure, print the rows of each scenario, write JSON."""
 
 from __future__ import annotations

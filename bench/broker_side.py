@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our name server and broker, in a process: ``python -m bench.broker_side ROOT TOPIC=QUEUES …``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sender and a receiver that only move bytes: ``python -m bench.byte_stream …``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our consumer in a process of its own: ``python -m bench.consumer_side NAMESRV TOPIC COUNT``."""
 
 from __future__ import annotations

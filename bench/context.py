@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resources shared by the scenarios of a run: stores, Spark session, Java side."""
 
 from __future__ import annotations

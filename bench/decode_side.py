@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes a store in one thread, in three rounds, like ``scan`` of the Java baseline.
 
 Run as ``python -m bench.decode_side ROOT``: a process of its own, so that no library has threads.

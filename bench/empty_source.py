@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python data source without rows: it shows the minimum cost of a job.
 
 It imports nothing but pyspark: Spark starts a Python process to plan each job.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python data source that fetches bytes with pyarrow.fs and yields no rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of benchmarks: two sides measured in one run, and bounds of their ratio."""
 
 from __future__ import annotations

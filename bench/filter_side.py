@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SQL filter over columns of properties, in one thread, like ``filter`` of the Java baseline.
 
 Run as ``python -m bench.filter_side EXPRESSION BATCH MESSAGES``: a process of its own, so that no

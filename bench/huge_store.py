@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time and memory for queries of a store of 1 TiB, each in a process of its own.
 
 ``python -m bench.huge_store DIRECTORY`` creates the store if it does not exist.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python stream source without rows: it shows the minimum cost of a trigger."""
 
 from __future__ import annotations

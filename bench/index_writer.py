@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes index files in runs of entries, with the content that RocketMQ's dispatch writes.
 
 Source: RocketMQ ``IndexFile.putKey``, ``IndexService.getAndCreateLastIndexFile`` (release 5.3.3).

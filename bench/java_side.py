@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds and runs the Java baseline: RocketMQ's own store code."""
 
 from __future__ import annotations

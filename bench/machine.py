@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts about the machine that belong next to a figure."""
 
 from __future__ import annotations

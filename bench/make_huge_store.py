@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a store as large as a large broker's, for example 1 TiB, in sparse files (1 GB of disk).
 
 ``python -m bench.make_huge_store DIRECTORY`` creates one.

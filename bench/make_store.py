@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a complete RocketMQ 5.x store of any size, at millions of messages a second."""
 
 from __future__ import annotations

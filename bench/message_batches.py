@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages of the benchmark stores before they are stored, as columns and one by one."""
 
 from __future__ import annotations

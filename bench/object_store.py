@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A filesystem that behaves like S3, records each request, and can delay or fail requests."""
 
 from __future__ import annotations

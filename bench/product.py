@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calls of the measured code other than Spark's ``format("rocketmq-store")``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A benchmark store with its queues in a RocksDB database (``storeType=defaultRocksDB``)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record batches of table ``messages`` without a store, for the ready source."""
 
 from __future__ import annotations

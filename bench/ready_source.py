@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python data source that hands over ready-made batches: it shows the cost of Spark itself."""
 
 from __future__ import annotations

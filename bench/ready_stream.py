@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Python stream source with one ready row per batch, stamped when the batch is built."""
 
 from __future__ import annotations

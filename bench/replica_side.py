@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our master or our slave in a process of its own: ``python -m bench.replica_side COMMAND …``.
 
 Each process runs until its standard input ends. ``bench/java`` has the same commands.

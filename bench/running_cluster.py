@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A running RocketMQ on loopback, and RocketMQ's clients as the other side of figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An S3-compatible server (s3proxy, from Maven) on this machine, and a simulated network."""
 
 from __future__ import annotations

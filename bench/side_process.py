@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One of two processes that run at the same time, such as a master and its slave."""
 
 from __future__ import annotations

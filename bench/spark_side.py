@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Spark session of the benchmarks, and the timing of jobs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages in the benchmark stores: message ``i`` is a function of ``i``.
 
 They look like those of ``JavaBaseline.message``: four properties, 16 queues, one key each.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stores that the benchmarks read; each is written once and kept in the work directory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streaming queries of the benchmarks, and the live store that they follow."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory of the processes below a JVM, from ``/proc`` (Linux)."""
 
 from __future__ import annotations

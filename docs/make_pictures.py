@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make the pictures of the README anew from the bundled store: ``python docs/make_pictures.py``.
 
 Needs the extras ``cli`` and ``notebook``, and Chromium. Spark is not started.

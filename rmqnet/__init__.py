@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ on the network: its protocol, a client of running clusters, name server and broker."""
 
 from __future__ import annotations

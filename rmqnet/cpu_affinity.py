@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps a process whose threads take turns on one core."""
 
 from __future__ import annotations

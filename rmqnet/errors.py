@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors between this process and a cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store on the network: a broker around it, and a name server if it needs one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ stores as Spark tables: read a broker's own files without a broker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a read reports the damage that it skips: to its caller, or by default to the log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the Spark source, by what the user can do next."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exit codes of ``rocketmq-store``: one meaning each, in all commands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Import packages of the extras on demand, with advice if one is missing."""
 
 from __future__ import annotations

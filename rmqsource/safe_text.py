@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make texts of a store safe to show: nothing in them controls a terminal or a spreadsheet."""
 
 from __future__ import annotations

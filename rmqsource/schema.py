@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables as Spark schemas, and the columns that a user's schema selects."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The differences between Spark 4.0 and 4.3; no other module checks the release."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of the source and their columns, declared once; no Spark needed."""
 
 from __future__ import annotations

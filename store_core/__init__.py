@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's message store: read and written without a broker, and without Spark.
 
 Names are loaded on first use: importing the package alone costs nothing.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """pyarrow, loaded on first use, and functions that it lacks for arrays of bytes.
 
 Loading it takes a quarter of a second and more memory than all the rest of a broker, and a broker

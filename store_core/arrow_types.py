@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow's types by name, for signatures: import them under ``TYPE_CHECKING`` only.
 
 pyarrow ships no type hints, so to a checker they are ``Any``, with every release.

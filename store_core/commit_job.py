@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commit a staged job: one write of eight bytes makes all of it visible, or nothing does."""
 
 from __future__ import annotations

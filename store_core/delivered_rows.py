@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns records that wait for their time into the messages that are delivered.
 
 Source: RocketMQ ``ScheduleMessageService.messageTimeUp``, ``TimerMessageStore.convertMessage``

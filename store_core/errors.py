@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Errors of the store core, by what the caller can do next."""
 
 from __future__ import annotations

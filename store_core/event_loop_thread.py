@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An asyncio event loop in its own thread, so that no caller's thread waits for a socket."""
 
 from __future__ import annotations

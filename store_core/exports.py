@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Export names of a package's modules, each loaded on first use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every structure on disk and between master and slave, declared once, field by field.
 
 The scalar and the columnar codec of a structure both come from its one field list here;

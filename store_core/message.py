@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A message as users see it, and its decoding from a stored record."""
 
 from __future__ import annotations

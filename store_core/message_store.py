@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A RocketMQ message store that this process opens, writes and reads.
 
 Source: RocketMQ ``DefaultMessageStore`` (release 5.3.3).

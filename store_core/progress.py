@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of the callbacks to which long work reports its progress."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Statuses and results of reading and putting, with RocketMQ's names."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of topics, and the properties by which a broker moves messages between them.
 
 Source: RocketMQ ``TopicValidator``, ``MixAll``, ``MessageConst``, ``TransactionalMessageUtil``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of a transaction: half message, copy for another check, commit, op, discarded copy.
 
 Only values, of single messages and in columns. Source: RocketMQ ``TransactionalMessageBridge``,

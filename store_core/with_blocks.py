@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base classes of context managers that end with ``close`` or ``shutdown``."""
 
 from __future__ import annotations

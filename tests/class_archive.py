@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An archive of a program's JVM classes, written to a file that later JVMs map.
 
 Tests start hundreds of JVMs, and loading classes takes much of their time. With the archive a name

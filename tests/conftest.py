@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of all tests: golden stores, and one Spark session for those that are marked `spark`."""
 
 from __future__ import annotations

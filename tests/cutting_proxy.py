@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TCP proxy that simulates a bad network: it splits, delays and cuts connections."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """DLedger logs made of given records, for tests to damage, cut and compare."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Number of examples of a property test: few in the fast tier, all in the full one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store with a compacted topic, and the messages a real client got (golden/compacted-5x)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores with a DLedger log, written by real brokers (golden/dledger/README.md)."""
 
 from __future__ import annotations

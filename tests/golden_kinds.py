@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that are not plain files, written by real brokers (golden/kinds/README.md)."""
 
 from __future__ import annotations

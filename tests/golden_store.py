@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden stores of tests/golden: unpacked once per run, with their dumps and sizes."""
 
 from __future__ import annotations

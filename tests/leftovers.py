@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stops whatever a failed test left running, so that it makes no other test fail."""
 
 from __future__ import annotations

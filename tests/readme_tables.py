@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The generated parts of pages, tables and a picture: ``python -m tests.readme_tables``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A child process that runs one function after the other, each with a time limit.
 
 Starting Python for each function would take most of the time of a test that makes a thousand calls.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The picture of all rooms and their layers, drawn from the import contracts of ``setup.cfg``.
 
 ``python -m tests.readme_tables`` writes it; import-linter checks that the code keeps the contracts.

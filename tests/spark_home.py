@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark for the tests: its classes in an archive, its own Python modules compiled.
 
 ``python -m tests.spark_home`` creates both in the environment, once, in a minute and a half. Tests

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small stores made of messages with the scalar codec, for tests to damage, cut and compare."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page about the architecture: its picture is that of the contracts, its names lead to code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proxy does what its weather says, and nothing else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden stores are unpacked exactly as they were packed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A test that fails does not make the next one fail."""
 
 from __future__ import annotations

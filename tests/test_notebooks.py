@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The notebooks: their cells run, and print the outputs stored in them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parameters for paths accept a text and a ``pathlib.Path``, in all three packages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`make test` touches every public promise: commands, their flags, Spark options, public names.
 
 It compares words: those that the tests of that tier write, and those that can return a public type.

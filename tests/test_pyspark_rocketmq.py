@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The modules through which Spark finds the sources are safe to import anywhere."""
 
 from __future__ import annotations

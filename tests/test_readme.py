@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """README and docs: examples run, tables match the code, links lead somewhere."""
 
 from __future__ import annotations

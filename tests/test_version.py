@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One version: the packages, the distribution, the wheel that the pages name, the changelog."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Docstrings, comments and pages keep to the word list of docs/developers/style.md."""
 
 from __future__ import annotations

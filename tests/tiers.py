@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tests that `make test` leaves to `make test-full`: slow ones, or many of a kind.
 
 A test is marked `full` if it is in one of the files below and not in `KEPT`, if it uses Spark and

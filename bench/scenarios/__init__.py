@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scenarios by letter; each measures both sides and returns figures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers of a running cluster, compared with RocketMQ's own."""
 
 from __future__ import annotations

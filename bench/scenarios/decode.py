@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding in one thread without Spark, compared with RocketMQ's ``MessageDecoder``."""
 
 from __future__ import annotations

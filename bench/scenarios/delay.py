@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delivery of a backlog of delayed messages, compared with appending as many."""
 
 from __future__ import annotations

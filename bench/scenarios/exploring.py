@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report compared with a full scan, and the export with Spark from Parquet to Parquet."""
 
 from __future__ import annotations

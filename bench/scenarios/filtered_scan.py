@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark scans with a SQL filter, compared with the same scans without it."""
 
 from __future__ import annotations

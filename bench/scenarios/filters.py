@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SQL filters, compared with RocketMQ's own evaluator."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small Spark jobs end to end, compared with a job over a Python source without rows."""
 
 from __future__ import annotations

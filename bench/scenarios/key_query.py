@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finding one key among all messages without Spark, compared with ``queryMessage``."""
 
 from __future__ import annotations

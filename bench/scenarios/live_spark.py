@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark on a running cluster, compared with RocketMQ's own clients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ten million keys in one read: option ``keysFrom``, compared with a join and a full scan."""
 
 from __future__ import annotations

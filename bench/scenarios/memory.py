@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Peak memory of Spark's Python workers while they scan 1 GiB segments, or write them."""
 
 from __future__ import annotations

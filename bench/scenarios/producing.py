@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producers (single messages, many in flight, batches), compared with RocketMQ's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scan by topic of a store with queues in RocksDB, compared with queues in files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store on an S3-compatible server: a whole scan, and a plan by key with slow requests."""
 
 from __future__ import annotations

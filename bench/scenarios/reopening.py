@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening a store that crashed or lost queues and index, compared with RocketMQ's own store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Catching up and synchronous replication, compared with RocketMQ's own, and its cost."""
 
 from __future__ import annotations

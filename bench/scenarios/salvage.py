@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Salvaging a store, compared with appending as many messages to a new one."""
 
 from __future__ import annotations

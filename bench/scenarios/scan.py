@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark scans of a whole store, compared with a source of ready-made batches."""
 
 from __future__ import annotations

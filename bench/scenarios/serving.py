@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our broker compared with RocketMQ's, both with RocketMQ's own clients."""
 
 from __future__ import annotations

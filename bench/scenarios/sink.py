@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writing DataFrames as messages, compared with Parquet, ``putMessage`` and a plain copy."""
 
 from __future__ import annotations

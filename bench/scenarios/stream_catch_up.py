@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream that reads a whole store in one go, compared with a batch read of the same rows."""
 
 from __future__ import annotations

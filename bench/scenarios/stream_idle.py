@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Triggers of a stream without new data."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time from the acknowledgement of a message to its arrival in a running query."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory of the process that plans the batches of a stream, as their number grows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Committing many open transactions, compared with a broker's classes in one process."""
 
 from __future__ import annotations

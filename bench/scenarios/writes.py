@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Putting messages, compared with RocketMQ's ``putMessage``."""
 
 from __future__ import annotations

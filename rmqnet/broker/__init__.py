@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker: answers requests of clients from a store."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a broker, as its request processors see them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker: a store, its configuration files, and the server that clients connect to.
 
 Source: RocketMQ ``BrokerController``, ``BrokerStartup`` (release 5.3.3).

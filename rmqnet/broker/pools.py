@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pools of a broker: one per kind of work, so that a slow kind does not block the others.
 
 Source: RocketMQ ``BrokerController.initializeResources`` (release 5.3.3).

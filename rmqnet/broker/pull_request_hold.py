@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pulls that wait for messages.
 
 Source: RocketMQ ``PullRequestHoldService``, ``NotifyMessageArrivingListener`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Registration of a broker with all its name servers, periodically and when topics change.
 
 Source: RocketMQ ``BrokerOuterAPI``, ``BrokerController.registerBrokerAll`` (release 5.3.3).

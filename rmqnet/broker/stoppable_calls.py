@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that a broker sends, whose callers stop waiting when the broker stops."""
 
 from __future__ import annotations

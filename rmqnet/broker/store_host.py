@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The address that a broker writes into its records.
 
 Source: RocketMQ ``BrokerController.getStoreHost`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parsing of server addresses (``host:port``) and the address of this machine."""
 
 from __future__ import annotations

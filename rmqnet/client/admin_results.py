@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Information that brokers return about topics, groups and clients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that administrators send to brokers, one method per request code.
 
 Source: RocketMQ ``MQClientAPIImpl`` (releases 5.3.3 and 4.9.7).

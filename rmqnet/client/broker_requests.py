@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of the requests that brokers send to a client.
 
 Source: RocketMQ ``ClientRemotingProcessor`` (releases 5.3.3 and 4.9.7).

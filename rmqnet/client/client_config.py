@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings shared by all clients: producers, consumers, admins and readers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections, routes and heartbeats that a process's clients of one cluster share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Contents of the heartbeats with which a client announces its groups to brokers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Periodic heartbeats that announce this client's groups to brokers."""
 
 from __future__ import annotations

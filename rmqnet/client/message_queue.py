@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The identity of one queue: topic, broker name and queue id."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to name servers, with failover from one server to the next."""
 
 from __future__ import annotations

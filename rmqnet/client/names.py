@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of topic and group names.
 
 Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3). Since 5.5, retry and dead

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logging of server outages that limits repeated warnings."""
 
 from __future__ import annotations

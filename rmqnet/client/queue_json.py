@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queues as JSON values and keys, in the form that RocketMQ's clients use (fastjson)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decoding of the messages in a broker's answer: consecutive records, as stored."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to one server; a response code that is not accepted raises an error naming it."""
 
 from __future__ import annotations

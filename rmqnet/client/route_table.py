@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client's cache of topic routes, refreshed while their topics are in use."""
 
 from __future__ import annotations

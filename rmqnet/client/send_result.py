@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of sends and pulls, as brokers report them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Routes of topics: the brokers and queues that a name server reports.
 
 Source of the JSON: RocketMQ ``TopicRouteData``, ``QueueData``, ``BrokerData`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Values that admins put into a name server, by namespace and key.
 
 Source: RocketMQ ``KVConfigManager``, ``KVConfigSerializeWrapper`` (release 5.3.3).

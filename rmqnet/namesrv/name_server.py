@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A name server that runs in this process.
 
 Source: RocketMQ ``DefaultRequestProcessor``, ``ClientRequestProcessor`` (release 5.3.3).

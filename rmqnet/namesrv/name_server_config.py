@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a name server, and which of them may change while it runs.
 
 Source: RocketMQ ``NamesrvConfig``, ``NettyServerConfig``, ``Configuration`` (release 5.3.3).

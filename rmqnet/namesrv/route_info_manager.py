@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The brokers that are up, and their topics; without sockets.
 
 Source: RocketMQ ``RouteInfoManager`` (releases 5.3.3 and 4.9.7).

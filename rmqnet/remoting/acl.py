@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request signatures for brokers with access control.
 
 Source: RocketMQ ``AclClientRPCHook``, ``AclUtils.combineRequestContent``, ``AclSigner``,

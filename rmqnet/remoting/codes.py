@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Codes of the protocol: requests, responses, languages and header forms.
 
 Source: RocketMQ ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``,

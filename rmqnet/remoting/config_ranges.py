@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Valid ranges of the numbers in topic and group configurations that requests bring.
 
 The parsers have already checked that each number fits its Java type.

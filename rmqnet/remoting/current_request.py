@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client whose request a thread works on; one that has left needs no answer."""
 
 from __future__ import annotations

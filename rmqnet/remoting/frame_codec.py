@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encoding of commands as frames, and decoding of a connection's bytes.
 
 A frame has 4 bytes for the length of the rest, 1 byte for the form of the header, 3 bytes for its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conversion between the typed fields of a header and their texts on the wire.
 
 A header is a dataclass with fields of type ``str``, ``int`` (32 bits, as in Java), ``Long`` (64

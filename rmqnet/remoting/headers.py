@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields of every request that a client sends or receives, and of the answers that have fields.
 
 Each request has a class, named as in RocketMQ; requests that are not listed have no fields.

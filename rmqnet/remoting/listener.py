@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accepts clients, and leaves enough descriptors for the files of a store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The body of REGISTER_BROKER, with a broker's topics, as JSON or compressed.
 
 Source: RocketMQ ``RegisterBrokerBody``, ``TopicConfigAndMappingSerializeWrapper``,

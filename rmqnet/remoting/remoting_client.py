@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client of any number of servers, in one event loop.
 
 Source of the behaviour: RocketMQ ``NettyRemotingClient`` (release 5.3.3).

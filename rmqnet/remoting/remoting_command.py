@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A request or an answer, as both sides see it.
 
 Source: RocketMQ ``RemotingCommand`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection to a server: concurrent requests to it, and requests that it sends."""
 
 from __future__ import annotations

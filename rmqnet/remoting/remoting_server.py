@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server of many clients: one event loop for sockets and frames, thread pools for the work.
 
 Source of the behaviour: RocketMQ ``NettyRemotingServer``, ``NettyRemotingAbstract`` (release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Request processors: their methods are marked with the codes of requests they answer."""
 
 from __future__ import annotations

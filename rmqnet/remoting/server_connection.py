@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of a server: its requests, and requests that the server sends it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A limit on the bytes of all clients together; beyond it, the largest is disconnected."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads for one kind of request, so that a slow kind does not block the others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands of ``rocketmq-store``, from arguments to rows.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of ``rocketmq-store check`` and of the commands that rebuild index and queues."""
 
 from __future__ import annotations

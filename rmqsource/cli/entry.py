@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command ``rocketmq-store``; needs the extra ``cli`` and reports if it is missing."""
 
 from __future__ import annotations

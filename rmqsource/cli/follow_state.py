@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Progress of ``rocketmq-store follow``: JSON lines, or notes and a bar."""
 
 from __future__ import annotations

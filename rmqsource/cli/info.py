@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The facts about a store that ``rocketmq-store info`` shows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run a Spark job for a command: show its progress, and report its errors briefly."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of metadata on the command line: filtered and ordered as Arrow, shown as rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows on the terminal or in a pipe: a table for people, JSON lines or CSV for programs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file of ``report``, which is written completely or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads of the command line, by the source's own planner and readers, without Spark."""
 
 from __future__ import annotations

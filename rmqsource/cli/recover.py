@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The work of ``rocketmq-store recover``, and its output."""
 
 from __future__ import annotations

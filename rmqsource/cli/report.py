@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of the commands besides rows: notes, damage, errors, progress, exit codes."""
 
 from __future__ import annotations

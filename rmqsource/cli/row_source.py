@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sources of a command's rows (stores or a cluster), and the output of messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times and limits on the command line: parsing of texts such as ``1h`` (ago) and ``500g``."""
 
 from __future__ import annotations

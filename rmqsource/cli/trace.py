@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output of ``trace`` and ``diff``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bundled store and a tour of it: ``python -m rmqsource.demo``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A first look at a store with Spark: ``python -m rmqsource.demo [STORE] [--config BROKER.CONF]``.
 
 Without a store, the one that is bundled with the package is unpacked and shown.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store that is bundled with the package, and commands to try on it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about a store, answered as pandas data frames: see `rmqsource.explore.questions`."""
 
 from rmqsource.explore import questions

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of the dead-letter topics, and why they ended up there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Comparison of two reads: messages they share, and messages that only one of them has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each consumer group in one row: its lag, and the messages that it failed to consume."""
 
 from __future__ import annotations

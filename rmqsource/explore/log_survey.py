@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counts of the log's messages, made in one pass: traffic, bytes, sizes, latency, tags, keys."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of messages in one or several stores: every copy a broker made, in order of time."""
 
 from __future__ import annotations

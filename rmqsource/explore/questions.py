@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Questions about a store, answered as pandas data frames: traffic, sizes, latency, lag.
 
 Each function takes a store root (or a list of them) with options of the source, or the `Survey`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Health of a store: its broker, how it was stopped, how full its disk is."""
 
 from __future__ import annotations

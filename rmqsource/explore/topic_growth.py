@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics that fill the disk: bytes, rates, retention and growth of each, from the queues alone."""
 
 from __future__ import annotations

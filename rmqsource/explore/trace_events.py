@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Events of a message's life, from its records: sent, half, committed, delayed, retried, and more.
 
 A broker moves a message by storing it again under another topic; the copies share UNIQ_KEY, KEYS

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connections of one task or planner to a cluster, in an event loop of their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ask a cluster what planning needs: topics, queues, their ends, and offsets of times."""
 
 from __future__ import annotations

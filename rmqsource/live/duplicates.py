@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mark messages that a Spark write may send more than once, and drop their repeats.
 
 ``__SPARK_BATCH__`` is ``<job>:<batch>:<partition>:<row>``. The job is the id of the streaming

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of a stream of a cluster: how far each queue was read.
 
 The form in which Spark stores them in its checkpoint and shows them in ``lastProgress``::

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of one read or write of a cluster, declared and parsed once into a dataclass.
 
 Options shared with the source and sink of stores mean the same as there.

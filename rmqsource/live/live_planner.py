@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan which queue offsets a read takes and how tasks share them; pure functions."""
 
 from __future__ import annotations

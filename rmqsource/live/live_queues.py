@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queues of a cluster for planners and readers; plain values only."""
 
 from __future__ import annotations

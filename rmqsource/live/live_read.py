@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batch reads of messages without Spark: plan, pull, decode and filter."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of a running cluster: topics, queues, offsets of groups, routes."""
 
 from __future__ import annotations

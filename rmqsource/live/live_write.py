@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write to a cluster without Spark: send the rows of a partition to brokers, at least once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ask brokers for facts of queues: their ends, and their first and last messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pull parts of queues: in concurrent chunks, with retries, and reporting every lost message."""
 
 from __future__ import annotations

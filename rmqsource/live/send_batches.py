@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encode rows as requests to brokers: batches of one queue each, encoded by column.
 
 Source: RocketMQ ``MessageDecoder.encodeMessages``, ``MessageBatch`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that need no decoded message: queues, units, index, files, offsets, checkpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``checkpoint``: one row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build parts of metadata tables: plain values and numpy arrays -> ``pa.Table`` as declared."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``consume_queue``: one row per unit."""
 
 from __future__ import annotations

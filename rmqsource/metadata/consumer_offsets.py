@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``consumer_offsets``: one row per consumer group, topic and queue."""
 
 from __future__ import annotations

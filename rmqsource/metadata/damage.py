@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide from ``mode`` what happens if a part of the store cannot be used."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``delayed``: one row per message of the delay levels' queues."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``index``: one row per entry of the index files."""
 
 from __future__ import annotations

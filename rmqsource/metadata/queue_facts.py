@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts of whole queues for the tables, and store times of single records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read the units of consume queues and batch consume queues that belong to the snapshot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``queues``: one row per topic and queue."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``segments``: one row per file of the store's parts that consist of numbered files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topics and queues that the options select."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``timers``: one row per message that waits or waited in the timer of a 5.x broker."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``topics``: one row per topic, over its queues."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``transactions``: one row per transaction, with its outcome."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Option texts become the settings of a read."""

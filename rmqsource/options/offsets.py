@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bounds by queue offset: ``earliest``, ``latest``, or offsets by topic and queue."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How options are declared, at the field they fill, and how their texts become values."""
 
 from __future__ import annotations

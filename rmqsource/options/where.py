@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parse conditions written in SQL, as accepted by option ``where`` and `rmqsource.explain`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots of the frames of `rmqsource.explore` and of lag, titled with the main result.
 
 Each function draws into the given axes, or into those of a new figure, and returns them

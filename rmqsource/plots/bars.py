@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rankings as bars, which are drawn here or as HTML by a report."""
 
 from __future__ import annotations

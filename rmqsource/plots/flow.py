@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots of the flow of messages: consumer lag, the life of a message, look-up against scan."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots over time: the traffic of stores, and the lag of streams that read them."""
 
 from __future__ import annotations

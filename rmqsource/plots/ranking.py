@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rankings of the largest or most frequent topics, tags and keys: their bars and plots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots of distributions: sizes, latency, queues."""
 
 from __future__ import annotations

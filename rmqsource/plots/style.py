@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Style of the plots: colours that the colour-blind can distinguish, units, time axes, labels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A self-contained HTML page that needs no network: a verdict, pictures and tables."""
 
 from __future__ import annotations

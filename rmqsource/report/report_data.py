@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data of a report: one pass over the log, one over queues and consumer groups."""
 
 from __future__ import annotations

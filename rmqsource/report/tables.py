@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of a report: plain values -> HTML in which the values are escaped."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verdict at the top of a report: the state of each subject, and what to do about it."""
 
 from __future__ import annotations

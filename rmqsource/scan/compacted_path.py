@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The access path ``compaction``: the messages a 5.x broker gives consumers of compacted topics."""
 
 from __future__ import annotations

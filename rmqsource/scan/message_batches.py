@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turn frames of records into batches of the requested columns, and handle damage by ``mode``."""
 
 from __future__ import annotations

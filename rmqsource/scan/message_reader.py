@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a split of the tables ``messages`` and ``keys``: places in the log -> columns.
 
 No Spark here. `MessageBatches` alone decides from ``mode`` what damage leads to.

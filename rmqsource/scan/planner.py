@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan the splits of a store for a predicate: the cheapest access path that is provably complete.
 
 No Spark here, and no side effects but reading the store.

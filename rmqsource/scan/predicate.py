@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Combine options and Spark's filters into one conjunction for the planner and the readers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The consume queue path: records of some topics through their queues' units.
 
 The planner uses it only where the units provably cover all records that a scan would find. Parts

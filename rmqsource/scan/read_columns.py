@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read columns of messages as Arrow batches without Spark, planned as for Spark."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Apply a predicate to batches of records, exactly and by column.
 
 Fixed fields come first, on frames, so bodies and properties of rows that fail are never touched.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a read: its splits, and the facts about them that are shown to people."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open the stores that the options name; make and check the tokens that pin them."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turn rows into messages without Spark: options, checks, columnar encoding and staging."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handle rows that cannot be messages: fail on the first one, or drop and count them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The columns of a DataFrame that the sinks accept, and their types."""
 
 from __future__ import annotations

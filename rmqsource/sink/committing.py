@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver's side of a write: commit all parts to the store, or none."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Address, process and clock of this machine in the form that messages contain.
 
 Source: RocketMQ ``UtilAll.getIP``, ``NetworkUtil.getLocalAddress`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of one write, declared and parsed once into a frozen dataclass."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prepare a write on the driver: check the store and collect what the tasks need to know of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Build the stored properties of rows from exact bytes, a map, and columns for one property each.
 
 Source: RocketMQ ``Message``, ``MessageConst``, ``MessageDecoder`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Choose queues for rows that name none.
 
 Source: RocketMQ ``SelectMessageQueueByHash``, ``TopicPublishInfo.selectOneMessageQueue`` (release

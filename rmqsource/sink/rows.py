@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert batches of rows to the columns of records, a whole column at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The columns of a batch from Spark, in the types that the sink uses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One task of a write: turns batches into a staged part."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plan of a write that the driver makes once and passes to every task."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data source that Spark calls: the schema, and the reader or writer to use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface that each format implements; Spark's classes are the same for all formats."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format ``rocketmq``: topics of a running cluster.
 
 Imports are deferred until planning or a task needs them: Spark starts a Python process for each.

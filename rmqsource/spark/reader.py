@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The batch reader that Spark calls; it gets splits and columns from the format."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert Spark's rows to record batches, for releases whose streaming sinks get rows only."""
 
 from __future__ import annotations

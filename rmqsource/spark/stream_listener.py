@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The listener that reports the lag of streams."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The streaming reader that Spark calls; it gets offsets, splits and columns from the format."""
 
 from __future__ import annotations

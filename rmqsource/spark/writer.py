@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The writers that Spark calls; they pass rows and the tasks' parts to the format."""
 
 from __future__ import annotations

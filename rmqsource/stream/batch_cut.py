@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a stream's batch ends within its limits, and how many messages wait."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One store that a stream follows: where its next batch begins and how far it may go."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All stores of a stream: where the next batch ends, within its limits."""
 
 from __future__ import annotations

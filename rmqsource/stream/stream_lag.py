@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The lag of a stream, store by store, from the progress of its query."""
 
 from __future__ import annotations

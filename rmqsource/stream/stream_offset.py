@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of a stream: how far each store was read, and proof that it is still the same log.
 
 The form in which Spark stores them in its checkpoint and shows them in ``lastProgress``::

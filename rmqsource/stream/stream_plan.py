@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plan the splits of a stream's batch: a range of each log, planned like a batch read."""
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Move messages between stores and files: export, import, copy."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies of a store's messages, appended to another store by Spark, all or none."""
 
 from __future__ import annotations

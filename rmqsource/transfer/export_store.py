@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Export of a store's messages to Parquet, JSON or CSV files, written by Spark, all or none."""
 
 from __future__ import annotations

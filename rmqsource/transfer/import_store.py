@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Import of an export's files into a store, by Spark, all or none."""
 
 from __future__ import annotations

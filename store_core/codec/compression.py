@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compressed message bodies.
 
 Source: RocketMQ ``CompressionType``, ``ZlibCompressor``, ``Lz4Compressor``, ``ZstdCompressor``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CRC-32 of many byte ranges in one call, and the records whose CRC is wrong.
 
 Source: RocketMQ ``UtilAll.crc32`` (release 5.3.3), which clears the top bit.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Headers of many entries of a DLedger log, checked against their records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Number the rows of each group."""
 
 from __future__ import annotations

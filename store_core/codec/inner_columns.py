@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns with one row per message, also for records that hold several (inner batches).
 
 An inner message's own fields come from its item inside the body, all others from the record.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Property strings in the iteration order of Java's ``HashMap``.
 
 A broker that changes a property decodes the string into a ``HashMap`` and encodes that map, so the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Java's ``String`` rules that decide what RocketMQ sees in stored bytes.
 
 Source: ``java.lang.String`` of OpenJDK 17 (UTF-8 decoding, ``hashCode``).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns of many messages: frames of records -> Arrow columns.
 
 Row by row they equal ``message_codec`` and ``message``, which a property test checks.

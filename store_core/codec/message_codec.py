@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One commit log record: bytes to fields and back.
 
 Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``MessageExtEncoder.encode``,

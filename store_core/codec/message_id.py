@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hosts as bytes and as text, and the message ids built from them.
 
 Source: RocketMQ ``MessageDecoder.createMessageId``, ``decodeMessageId`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Property strings of many messages as columns.
 
 In a gathered block ``name 0x01 value 0x02 name 0x01 value 0x02 …`` the positions of the separators

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many commit log records: Arrow columns -> bytes.
 
 Row by row they equal ``message_codec.encode_message``, which a property test checks. Queue offset,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames of many records: the checked positions of all their parts.
 
 A frame is everything known of a record without reading its body, topic or properties. The checks

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker's configuration: Java properties, in a file or sent as text.
 
 Source: ``java.util.Properties.load``, RocketMQ ``MixAll.properties2Object`` (release 5.3.3), whose

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parse settings and check their bounds; errors name the key."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics, consumer offsets and groups that a broker stores in RocksDB databases.
 
 Version 1 has a database for each of them below ``config``, or, from 5.4 on with

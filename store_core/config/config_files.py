@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The broker's own files below ``config``: topics, consumer offsets, delay offsets, groups."""
 
 from __future__ import annotations

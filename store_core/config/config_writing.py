@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the broker's files below ``config``: topics and offsets, merged into existing files.
 
 Source: RocketMQ ``ConfigManager.persist``, ``TopicConfigSerializeWrapper``,

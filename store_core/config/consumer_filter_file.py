@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The filters of consumers that a broker stores in ``config/consumerFilter.json``.
 
 Source: RocketMQ ``ConsumerFilterManager``, ``ConsumerFilterData`` (release 5.3.3).

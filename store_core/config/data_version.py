@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The version of a broker's topics, groups or offsets, which counts their changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JSON as RocketMQ reads it with fastjson, 1.2 in releases up to 5.3 and 2 later.
 
 It accepts what either version accepts; the results of real brokers are pinned in

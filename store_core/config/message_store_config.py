@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of a store, by RocketMQ's keys in snake_case."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's keys of settings by the type that Java declares (releases 4.9.7, 5.3.3 and 5.5.1).
 
 Read from the setters of ``MessageStoreConfig``, and of ``BrokerConfig``, ``NettyServerConfig``,

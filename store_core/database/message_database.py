@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read timers and half messages from ``rocksdbstore``, a database of brokers since 5.4.
 
 Every such broker creates the database. With ``timerRocksDBEnable`` it has messages that wait for a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a RocksDB database of a store, as it was when opened.
 
 The library is ``rocksdict`` (extra ``rocksdb``), imported when a database is opened.

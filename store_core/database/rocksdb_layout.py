@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keys and values of the RocksDB databases in which a broker keeps queues and settings.
 
 Source: RocketMQ ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``, ``ConfigHelper``,

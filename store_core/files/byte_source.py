@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files opened for reading; local ones are mapped and must be regular."""
 
 from __future__ import annotations

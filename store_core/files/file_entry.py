@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An entry of a directory listing."""
 
 from __future__ import annotations

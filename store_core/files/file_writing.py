@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Create, write and erase files of fixed length by descriptor, and force them to the disk."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One writable segment: a file of fixed length that is filled from its beginning.
 
 Source: RocketMQ ``DefaultMappedFile``, ``ReferenceResource`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A queue of writable segments: one endless sequence of bytes in files of equal length.
 
 Source: RocketMQ ``MappedFileQueue``, ``MultiPathMappedFileQueue`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of a store on a ``pyarrow.fs`` filesystem, read with few requests in parallel."""
 
 from __future__ import annotations

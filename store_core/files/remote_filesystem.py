@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open a remote filesystem with pyarrow, or with fsspec if pyarrow does not know it."""
 
 from __future__ import annotations

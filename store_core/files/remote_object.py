@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One object of a remote filesystem, read in exact ranges by any number of threads."""
 
 from __future__ import annotations

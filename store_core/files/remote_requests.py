@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests to a remote filesystem: retried while it is busy or away, and run in parallel."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of one queue of segments, each named after the offset of its first byte."""
 
 from __future__ import annotations

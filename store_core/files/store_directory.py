@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store root and the files below it, on this machine or on a ``pyarrow.fs`` filesystem."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The URI of a remote store: complete to open it, without secrets to show it."""
 
 from __future__ import annotations

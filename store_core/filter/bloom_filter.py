@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bloom filter of consumers: the bits of a message's bitmap that show which consumers want it.
 
 Source: RocketMQ ``BloomFilter``, ``BitsArray``, ``ConsumerFilterManager`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The filters of consumer groups that a store knows, which filter bitmaps are made from.
 
 Source: RocketMQ ``ConsumerFilterManager`` (release 5.3.3).

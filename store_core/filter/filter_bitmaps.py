@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filter bitmaps of many messages in one call: which consumers want each message.
 
 Source: RocketMQ ``CommitLogDispatcherCalcBitMap`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How a pull filters messages: first by the units of a queue, then by the record.
 
 Source: RocketMQ ``MessageFilter``, ``ExpressionMessageFilter`` (release 5.3.3).

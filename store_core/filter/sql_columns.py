@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluates a SQL filter for many messages in one call; equal to `sql_scalar` row by row.
 
 A step's result is a column of truth: three arrays that show where it is TRUE, where FALSE, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's SQL92 filter over the properties of messages."""
 
 from __future__ import annotations

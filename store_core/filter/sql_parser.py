@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Parses RocketMQ's SQL92 into steps.
 
 ::

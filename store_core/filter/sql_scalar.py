@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluates a SQL filter for one message.
 
 Source: RocketMQ ``ComparisonExpression``, ``LogicExpression``, ``UnaryExpression`` (release 5.3.3;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A SQL filter as steps of a stack machine.
 
 An expression of any depth is a flat list: each step pops its operands off the stack and pushes its

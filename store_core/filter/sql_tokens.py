@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tokens of RocketMQ's SQL92.
 
 Source: RocketMQ ``SelectorParser.jj``, ``SelectorParserTokenManager`` (release 5.3.3; 4.9.7 for

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tag expressions.
 
 Source: RocketMQ ``FilterAPI.buildSubscriptionData``, ``DefaultMessageFilter`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compare the end of this copy with the master's log, which sends that part again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The first report of a slave: the offset from which its master sends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State and progress of a slave that follows its master."""
 
 from __future__ import annotations

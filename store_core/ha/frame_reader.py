@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extract the bytes of the log from a master's frames, as they arrive.
 
 Source: RocketMQ ``DefaultHAClient.dispatchReadRequest`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Follow a master as its slave: copy its log byte for byte.
 
 Source: RocketMQ ``DefaultHAClient`` (release 5.3.3; the same in 4.9.7).

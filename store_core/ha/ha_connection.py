@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The connection of a slave to this master: its reports, and the data sent to it.
 
 Source: RocketMQ ``DefaultHAConnection`` (release 5.3.3).

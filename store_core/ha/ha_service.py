@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Send the log of an open store to connected slaves.
 
 Source: RocketMQ ``DefaultHAService`` (release 5.3.3).

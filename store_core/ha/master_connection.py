@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One connection to a master: received data is compared, appended, flushed and reported.
 
 Source: RocketMQ ``DefaultHAClient`` (release 5.3.3). Unlike there, a slave first requests bytes

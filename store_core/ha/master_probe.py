@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ask a master, on a separate connection, for its data at an offset."""
 
 from __future__ import annotations

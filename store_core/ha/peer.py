@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sockets to a master: addresses, connecting, and broken connections."""
 
 from __future__ import annotations

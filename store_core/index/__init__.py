@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index files: hash chains on disk, queries, dispatch into them."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The index of a store that is written: it follows the log, and is rebuilt where it was lost.
 
 Source: RocketMQ ``IndexService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index entries of many records: the hashes of the keys by which a record is found, in order.
 
 Source: RocketMQ ``IndexService.buildIndex``, ``IndexFile.indexKeyHashMethod`` (releases 5.3.3 and

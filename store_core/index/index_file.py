@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index files: from the hash of ``topic#key`` to offsets of the log; their slots and entries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The index files of a store that is written: which can be trusted, and how queries hold them.
 
 Source: RocketMQ ``IndexService.load`` (release 5.3.3), which deletes less and rebuilds less.

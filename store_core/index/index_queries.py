@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries of index files: as RocketMQ answers them, and exact lookups."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes index files in whole batches, byte for byte as RocketMQ's dispatch leaves them.
 
 Source: RocketMQ ``IndexService.buildIndex``, ``getAndCreateLastIndexFile`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commit log: its segments, and its records by physical offset, one or a range at a time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a writable commit log: appends records and closes segments.
 
 Source: RocketMQ ``CommitLog.asyncPutMessage``, ``asyncPutMessages``,

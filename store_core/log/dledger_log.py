@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directories of a DLedger node's log, and which of its entries are committed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a log ends: one table, by which reading, checking and recovery decide.
 
 RocketMQ's recovery cuts a log at the first place where validation fails, and erases nothing: old

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read segments that are being written, and may expire: pinned for one query."""
 
 from __future__ import annotations

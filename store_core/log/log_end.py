@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find where a commit log ends, without writing and without walking more than is needed.
 
 It walks the last segment with data; `end_rules` decides about each place that fails there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of a segment: one, or a range in order as batches of frames and gaps of damage.
 
 A range need not begin or end where a record starts: a range ``[start, stop)`` has the records from

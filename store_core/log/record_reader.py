@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single records of a log by their physical offsets, as messages."""
 
 from __future__ import annotations

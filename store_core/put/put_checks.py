@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks whether a message may be put, in RocketMQ's order.
 
 Source: RocketMQ ``HookUtils.checkBeforePutMessage``, ``DefaultMessageStore.asyncPutMessage``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Converts the columns of a record batch to uniform types, and checks its rows."""
 
 from __future__ import annotations

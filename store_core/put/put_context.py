@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every kind of put needs: collaborators, current refusals, and the meaning of errors."""
 
 from __future__ import annotations

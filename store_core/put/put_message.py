@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put messages one by one, or as a plain batch.
 
 Source: RocketMQ ``DefaultMessageStore.asyncPutMessage``, ``CommitLog.asyncPutMessage`` (release

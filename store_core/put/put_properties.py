@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The property string of a message to put, and the properties that the store itself writes.
 
 Source: RocketMQ ``LmqDispatch.wrapLmqDispatch``, ``BatchConsumeQueue.assignQueueOffset`` (release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Put many messages in one call, in columns.
 
 Source: the result is that of ``put_message`` for each row in turn (RocketMQ ``CommitLog``,

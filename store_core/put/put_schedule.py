@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delays at the put: a message with property DELAY above 0 goes to the schedule topic.
 
 Source: RocketMQ ``HookUtils.handleScheduleMessage``, ``transformDelayLevelMessage`` (release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encodes a message's record fast, before its place in the log is known.
 
 Equal to ``message_codec.encode_message`` with zeros in the fields that the append fills in; a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which messages wait for the delivery time they name, and which are refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read units of batch consume queues: one per record, which may contain several messages.
 
 Topics with ``queue.type=BatchCQ`` have such queues; they can be rebuilt from the log.

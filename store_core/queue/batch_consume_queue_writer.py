@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write batch consume queues: one unit per record, which may contain several messages.
 
 Source: RocketMQ ``BatchConsumeQueue`` (release 5.3.3).

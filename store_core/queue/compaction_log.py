@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads compacted logs, from which consumers of ``cleanup.policy=COMPACTION`` topics are served.
 
 A 5.x broker copies each message of such a topic from the commit log to separate files: for each

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read consume queues: the units of one topic and queue id."""
 
 from __future__ import annotations

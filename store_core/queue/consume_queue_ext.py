@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consume queue extension: units of variable length that a queue's tags codes point to.
 
 A unit has a tags code, a time and a filter bitmap. It cannot be rebuilt without the filters.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All consume queues of a store that is written: load, recover, dispatch, cut, expire, flush.
 
 Source: RocketMQ ``ConsumeQueueStore`` (release 5.3.3).

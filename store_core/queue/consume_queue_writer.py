@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write consume queues: one unit per message, in log order.
 
 Source: RocketMQ ``ConsumeQueue`` (release 5.3.3).

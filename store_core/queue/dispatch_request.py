@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dispatch requests, in columns: what queues need to know of many records.
 
 Source: RocketMQ ``CommitLog.checkMessageAndReturnSize``, ``DispatchRequest``, ``LmqDispatch``

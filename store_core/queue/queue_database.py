@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read queues that a store has in a RocksDB database (``storeType=defaultRocksDB``).
 
 A broker writes units and the ends of their queues in one batch, and flushes both together

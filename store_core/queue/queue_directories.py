@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directories of queues: their list, valid names, and the size of their files.
 
 Source: RocketMQ ``ConsumeQueueStore.load``, ``queueTypeShouldBe`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write the files of a queue; each is created at its full length."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proved range of a consume queue: the queue offsets whose records are before the log's end.
 
 Cutting a log erases nothing in its queues: old units may follow the units of live records, and

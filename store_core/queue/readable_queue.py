@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One interface to read consume queues of both kinds: units from a queue offset, and times."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decides which records get a unit in a consume queue, and at which queue offset.
 
 Source: RocketMQ ``ConsumeQueue.putMessagePositionInfo`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a store's queues show about records that follow a place where the log fails."""
 
 from __future__ import annotations

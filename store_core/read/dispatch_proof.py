@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Proves up to which log offset every record has its queue unit, while other processes write.
 
 Files read one after the other show different moments: the last one says nothing of those read

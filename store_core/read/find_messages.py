@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All messages that have a key: exact, uncapped and distinct.
 
 The index names candidates; their keys are compared after decoding. Parts of the log the index does

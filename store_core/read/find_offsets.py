@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Log offsets of the messages of many keys: exact, in columns.
 
 Index and log give pairs of a key and a record whose hashes are equal; then the key is compared

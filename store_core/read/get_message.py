@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One pull from a queue, with RocketMQ's limits (``DefaultMessageStore.getMessage``, 5.3.3)."""
 
 from __future__ import annotations

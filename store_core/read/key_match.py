@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether messages have keys. A message's keys are the words of ``KEYS``, and its ``UNIQ_KEY``.
 
 The rule exists for one message, for many messages with a set of keys, and for pairs of both; a

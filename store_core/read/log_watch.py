@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cheap check whether anything in a store can have changed since it was last read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store that this process writes, as it is at one moment."""
 
 from __future__ import annotations

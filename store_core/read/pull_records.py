@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One pull as a broker answers it: with stored records, not decoded messages.
 
 Source: RocketMQ ``DefaultMessageStore.getMessage``, ``PullMessageProcessor`` (release 5.3.3).

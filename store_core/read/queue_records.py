@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The records of a queue, or of a range of the log, in columns."""
 
 from __future__ import annotations

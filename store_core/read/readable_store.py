@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of a store that queries read: a snapshot, or a store that this process writes."""
 
 from __future__ import annotations

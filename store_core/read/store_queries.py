@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The query methods of a store, shared by snapshots and stores that this process writes.
 
 Each query imports its code when first called: Spark opens stores in every process and uses none of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the files of a 5.x timer: units of the timer log, slots of the wheel, the checkpoint.
 
 A broker may have the store open. It writes units first, slots later or never, and saves its

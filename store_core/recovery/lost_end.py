@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detect lost records after the end of a log from the rest of its store.
 
 A log whose last files were deleted, zeroed or cut reads like any shorter one. The checkpoint, the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repair and check queues: missing, torn and phantom units, lost queues."""
 
 from __future__ import annotations

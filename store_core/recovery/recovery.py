@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recover log and queues after a stop or a crash, so that the store can be written again.
 
 Source: RocketMQ ``DefaultMessageStore.load``, ``recover``, ``CommitLog.recoverNormally``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pass the records that recovery validated to queues and index, which may lack them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decide, before recovery changes anything, where it starts and whether it may cut the log.
 
 Source: RocketMQ ``CommitLog.isMappedFileMatchedRecover``, ``recoverNormally``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open the files of a store to write them: lock, load, recover, close.
 
 Source: RocketMQ ``DefaultMessageStore.load``, ``shutdown`` (release 5.3.3).

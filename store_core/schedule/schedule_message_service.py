@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delivers the messages of the delay levels when they are due.
 
 Source: RocketMQ ``ScheduleMessageService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Create segments before they are needed.
 
 Source: RocketMQ ``AllocateMappedFileService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delete the oldest segments of the commit log by age, and when the disk gets full.
 
 Source: RocketMQ ``DefaultMessageStore.CleanCommitLogService`` (release 5.3.3).

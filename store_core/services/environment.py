@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of the machine that services read: the clock, the hour, disk usage.
 
 Source: RocketMQ ``UtilAll.getDiskPartitionSpaceUsedPercent`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Services that write and force the commit log to the disk.
 
 Source: RocketMQ ``CommitLog.FlushRealTimeService``, ``GroupCommitService``,

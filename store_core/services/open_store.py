@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of a store between load and shutdown: files, services, reads and puts.
 
 Source: RocketMQ ``DefaultMessageStore.start``, ``shutdown`` (release 5.3.3).

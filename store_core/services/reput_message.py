@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dispatch the records of the growing commit log to queues and index.
 
 Source: RocketMQ ``DefaultMessageStore.ReputMessageService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Services that run repeatedly in their own threads.
 
 Source: RocketMQ ``ServiceThread`` (release 5.3.3).

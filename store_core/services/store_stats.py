@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Count puts and gets of a store, and report the numbers with RocketMQ's keys.
 
 Source: RocketMQ ``StoreStatsService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transaction as a ``with`` block: commit at its end, roll back on an exception.
 
 Source: RocketMQ ``DefaultMQProducerImpl.sendMessageInTransaction`` (release 5.3.3) for the

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read-only views of a store that another process may be writing."""

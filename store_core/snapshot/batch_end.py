@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far a follower of a live store may read: written, dispatched or flushed records.
 
 A record is *written* when it is whole in the log, *dispatched* when its queue has its unit (from

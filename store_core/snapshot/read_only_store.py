@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves and follows a store that another process may write, for any number of threads."""
 
 from __future__ import annotations

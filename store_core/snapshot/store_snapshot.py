@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store opened read-only: its log, queues and index at that moment, and queries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Append a whole job of staged records, so that it becomes visible by one write of eight bytes.
 
 Tasks stage encoded records next to the store (`staged_part`). The committer writes them after the

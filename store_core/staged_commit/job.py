@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads a job's staged parts block by block, and patches in the fields that the commit decides."""
 
 from __future__ import annotations

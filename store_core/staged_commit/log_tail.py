@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write after the end of the log, and the first eight bytes last: they are the commit point."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resolves jobs whose commit did not end, by comparing their journals with the log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records that a task staged: final except for queue offset, physical offset and store time.
 
 ``<name>.00000.records``, ``<name>.00001.records``, … contain the records back to back (see

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stage the records of one task; see `staged_part` for the files."""
 
 from __future__ import annotations

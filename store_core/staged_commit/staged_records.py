@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A part's files of records: a task writes them, the commit reads and deletes them.
 
 Files are of bounded length, so a commit can delete them one by one while it reads, and needs no

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The directories that jobs stage in: listing and deleting them, and their journals.
 
 Only directories that a write created are ever deleted: they have a job's name, contain no files

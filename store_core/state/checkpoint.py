@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``checkpoint`` file of a running store.
 
 Source: RocketMQ ``StoreCheckpoint`` (release 5.5.1).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Flags that block reads, puts or dispatch in a running store.
 
 Source: RocketMQ ``RunningFlags`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The broker's own ``lock`` file, and the ``abort`` file that marks a running store.
 
 Source: RocketMQ ``DefaultMessageStore.start``, ``load``, ``shutdown`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Detects a store's state (stopped, crashed or in use) and kind; writes nothing."""
 
 from __future__ import annotations

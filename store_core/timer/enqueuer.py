@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Move messages from the timer's topic into log and wheel.
 
 Source: RocketMQ ``TimerMessageStore.enqueue``, ``TimerEnqueuePutService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Convert records of the timer's topic into the messages that are put when their time comes.
 
 Source: RocketMQ ``TimerMessageStore.convert``, ``convertMessage``, ``doPut``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The timer's three files: opened and recovered together, and saved in a safe order.
 
 Source: RocketMQ ``TimerMessageStore.recover``, ``TimerFlushService`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``timerlog`` directory: one unit per waiting message, in a chain per slot.
 
 Source: RocketMQ ``TimerLog``, ``MappedFileQueue.deleteExpiredFileByOffsetForTimerLog`` (release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deliver messages at the times that they name.
 
 Source: RocketMQ ``TimerMessageStore`` (release 5.3.3).

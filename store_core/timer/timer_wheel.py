@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ``timerwheel`` file: the positions of each time step's units in the timer log.
 
 Source: RocketMQ ``TimerWheel``, ``Slot`` (release 5.3.3).

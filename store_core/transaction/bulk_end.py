@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """End many transactions in one call, in columns; a property test proves it equal to one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One check of the open half messages.
 
 Source: RocketMQ ``TransactionalMessageServiceImpl.check`` (release 5.3.3). RocketMQ reads op

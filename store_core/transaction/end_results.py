@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of ending and checking transactions."""
 
 from __future__ import annotations

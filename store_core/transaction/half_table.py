@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A running service's state of the half messages from its offset on, and its op messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Find the open half messages of a store in queues and log, in columns.
 
 A transaction is all copies of one half message. An op message that names any of them ends it, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Count the open half messages of each topic: ``config/transactionMetrics``.
 
 Source: RocketMQ ``TransactionMetrics`` (release 5.3.3; 4.x has no such file).

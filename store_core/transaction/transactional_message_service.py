@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open, end and check the transactions of a store.
 
 Source: RocketMQ ``TransactionalMessageServiceImpl``, ``TransactionalMessageBridge``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run one mutated store again, or several: ``python -m tests.hostile SEED NUMBER [NUMBER]``.
 
 ``--keep DIRECTORY`` leaves the store there in the state before its commands.

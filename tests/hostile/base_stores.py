@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Undamaged stores in memory, so that ten thousand copies of them cost little."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mutated store and the commands it goes through, drawn from a seed and a number."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands for a mutated store: every command, every table, and what must hold of each.
 
 A command is a function of a `Case`. It returns a word for how it ended and raises `WrongError` if

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every command over a small store, with one failing call: its output, and the store afterwards.
 
 A fault may end a command. But there must be no traceback, exit code 0 requires the complete answer,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make the n-th call on files below a directory fail as a failing disk would."""
 
 from __future__ import annotations

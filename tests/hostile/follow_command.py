@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Following a mutated store in small batches must end, and give the rows of a batch read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A forked child must not touch the store that its parent has open, whatever the store's state."""
 
 from __future__ import annotations

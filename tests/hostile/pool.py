@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pool of workers, each killed and replaced if it takes too long or dies."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The damage ``recover`` does not check for, as the docs say; ``check`` may find it afterwards."""
 
 from __future__ import annotations

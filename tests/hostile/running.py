@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the commands of a case within limits, and report failures."""
 
 from __future__ import annotations

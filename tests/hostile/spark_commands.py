@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that run through Spark: export, import and copy on the command line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One Spark session of a process, which commands use instead of starting their own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A description of all files below a directory, without following links, devices or holes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A sample of the failing calls that `make soak` tries; and a check that faults reach the calls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A few of the thousands of mutated stores that `make soak` runs; and that failures are noticed."""
 
 from __future__ import annotations

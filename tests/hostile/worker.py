@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that runs one store after the other: ``python -m tests.hostile.worker``.
 
 It reads one JSON object a line (seed, number), reports each command as it begins, and at the end

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``python -m tests.house``: count, and print one table."""
 
 from __future__ import annotations

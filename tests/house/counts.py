@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures taken from the source alone: modules, rooms, cycles, types, functions, docstrings."""
 
 from __future__ import annotations

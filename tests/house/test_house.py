@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The counts, on a tree that is small enough to count by hand."""
 
 from __future__ import annotations

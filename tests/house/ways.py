@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Figures of running code: files that an act enters, modules that it loads, and their import time.
 
 Each act runs in a process of its own, on a small store that another process has made, so that

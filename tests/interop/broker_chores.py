@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client work while a broker is killed: delays, transactions, new topics, and Java's clients.
 
 Each chore goes on by itself until it is stopped. Then it reports whether messages that the broker

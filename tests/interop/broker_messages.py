@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows for the sink of every kind that a broker serves, and what a consumer must get for them."""
 
 from __future__ import annotations

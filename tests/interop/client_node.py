@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's own clients in a JVM: producers, consumers and admin, driven by commands.
 
 Uses command ``client-node`` of oracle/cluster; its README.md lists the commands. Those without a

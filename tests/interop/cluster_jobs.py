@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A driver program that takes one job a line on standard input, and answers with a line of JSON.
 
 ``spark-submit`` gives its programs no input; there the jobs come from a file, and the answers go to

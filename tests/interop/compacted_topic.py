@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real broker that compacts a topic: repeated keys, several queues, a log that has expired.
 
 ``python -m tests.interop.compacted_topic OUTDIR`` makes golden ``compacted-5x``.

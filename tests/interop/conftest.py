@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters that several tests share, because starting one takes seconds."""
 
 from __future__ import annotations

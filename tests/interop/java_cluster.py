@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A complete RocketMQ in a JVM: name server, broker and clients, on an existing store.
 
 The program is in oracle/cluster (see its README.md); Maven builds it when it is first needed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A JVM that runs the program of oracle/cluster and takes commands as JSON objects."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's own store classes in a JVM: they write stores and report their content.
 
 The program is in oracle/ (oracle/README.md); it is built with Maven when it is first needed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A running cluster on loopback: name servers and brokers, each in a process of its own.
 
 They are RocketMQ's, each in a JVM, or this project's. Commands ``name_server``, ``broker`` and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients in this process whose brokers are killed and stopped."""
 
 from __future__ import annotations

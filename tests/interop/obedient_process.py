@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that takes one command a line on standard input and answers with a line of JSON."""
 
 from __future__ import annotations

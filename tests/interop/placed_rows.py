@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of a topic by their places, as this project reads them and as a client pulls them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This project's store as replication master or slave: ``python -m tests.interop.python_replica``.
 
 Takes the commands of `replica` from standard input, and answers each with a line of JSON.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our name server or broker as a process: ``python -m tests.interop.python_server``.
 
 Takes the commands of ``server-node`` (oracle/cluster/README.md) from standard input.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """This project's store as a process: ``python -m tests.interop.python_writer``.
 
 Arguments: ``ROOT CONFIG N SEED [halt|undispatched]``; CONFIG has RocketMQ's keys, as JSON.

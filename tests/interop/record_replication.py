@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Record what real masters and slaves send: ``python -m tests.interop.record_replication OUTDIR``.
 
 It writes the files that tests/golden/replication/README.md describes.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process with a store as replication master or slave; it takes commands and may be killed.
 
 RocketMQ's (`JavaReplica`) and this project's take the same commands, which oracle/cluster/README.md

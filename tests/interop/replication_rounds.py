@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of replication: a master puts, a slave follows, network and processes fail.
 
 A round's seed determines all of it except the moments at which processes are killed.

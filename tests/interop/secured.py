@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clusters that require signatures and encrypted connections."""
 
 from __future__ import annotations

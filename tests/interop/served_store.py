@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that the sink writes and a real broker then serves."""
 
 from __future__ import annotations

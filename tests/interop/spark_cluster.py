@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A standalone Spark cluster in processes and Python environments of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's admin sees what this project's admin creates and resets, and the other way round."""
 
 from __future__ import annotations

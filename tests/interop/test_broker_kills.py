@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """SIGKILL of our broker: acknowledged messages are still there, and its clients go on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole brokers take over a directory from each other: RocketMQ's, ours, and RocketMQ's again.
 
 Clients of both kinds go on, or come back, while messages wait for their time, transactions are

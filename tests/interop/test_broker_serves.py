@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real broker serves messages that the sink wrote, and appends; this project reads both.
 
 Each store is served once, all at the same time: a broker mostly waits.

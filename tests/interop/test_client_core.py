@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of the client core to name servers and brokers, compared with RocketMQ's admin."""
 
 from __future__ import annotations

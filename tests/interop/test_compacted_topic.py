@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compacted topic of a running broker: read during compaction, and against a real client."""
 
 from __future__ import annotations

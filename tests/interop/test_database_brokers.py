@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of running brokers with queues and settings in RocksDB, read during and after the run."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ and this project deliver each other's delayed messages, on one store in turn.
 
 Both releases run at the same time: a broker mostly waits.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of running DLedger brokers, read meanwhile: one node, and a failing group of three."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's own clients and admin classes judge our broker and name server, check by check.
 
 Each program knows the answers of the release that the broker claims to be. All programs drive one

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream follows a store that RocketMQ writes, through rolls, cleaning and kills."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores that RocketMQ writes during the test, with other seeds: its dumps against our reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores on HDFS, served by Hadoop's own name node and data node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line on real clusters: it shows messages sent by Java, and Java receives its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our consumers on RocketMQ's brokers, beside its own consumers and checked by its admin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's brokers store messages of our producers, and its clients read them."""
 
 from __future__ import annotations

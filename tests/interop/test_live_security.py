@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Servers that require signatures and TLS: right keys work, wrong ones are reported, none leaks."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark on real clusters: reads match the brokers' files, and Java sees the writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker of RocketMQ beside ours, and a name server of each kind, for clients of each kind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masters and slaves of RocketMQ and of this project, paired with each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ and this project append to one store in turn, and stop cleanly or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ opens crashed stores that this project recovered, and finds every message."""
 
 from __future__ import annotations

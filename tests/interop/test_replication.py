@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ follows this project's store, this project follows RocketMQ's, and its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report in a real browser without a network: it loads, shows its pictures, fits the screen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reserved properties with odd values, written in every way: a broker finds what was accepted."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores on an S3-compatible server: read, checked, salvaged, explored, streamed as local ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's own consumers drain a store that ``serve --read-only`` serves.
 
 First while a broker of RocketMQ has it open and writes, then a copy of what SIGKILL left of it.

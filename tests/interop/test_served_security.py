@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accounts, certificates and figures of ``serve``, as RocketMQ's own clients see them.
 
 A broker of 4.9.7 has the same accounts: both get the same requests, and must give the same answers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark on several machines: executors with Pythons of their own, lost, repeated, or without us."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ's own SQL92 and ours, on random filters and properties."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ opens stores that the sink wrote, or that a killed sink left behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """RocketMQ and this project deliver each other's timer messages, on one store in turn."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions that one side opens and the other finishes: this project and a real broker.
 
 The store goes back and forth. Ours opens, the broker checks and ends; the broker opens, ours

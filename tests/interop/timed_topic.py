@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timer messages of a broker: soon due, far ahead, going round, cancelled; and who received them.
 
 ``python -m tests.interop.timed_topic OUT`` makes a new tests/golden/timers.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run sequences of maintenance again: ``python -m tests.maintenance SEED [LAST]``.
 
 ``--keep DIRECTORY`` leaves the stores of a sequence there.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage at a random place of a store, of every kind that the damage sweep knows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """All ways to read the messages of a store ("doors"), and a check that they agree."""
 
 from __future__ import annotations

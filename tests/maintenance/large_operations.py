@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance that requires a JVM or a network: one sequence in fifty has some of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The content of a store, read from its raw bytes without any code of the product."""
 
 from __future__ import annotations

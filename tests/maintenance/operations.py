@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maintenance of a store in this process, each operation as users run it.
 
 An operation takes a `Store` and returns how it ended. If it makes another store, it may continue

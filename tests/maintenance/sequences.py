@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences of damage and maintenance, drawn from a seed, and checks after each step."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small stores of several segments, drawn from a generator, for maintenance to begin with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hundred pairs of maintenance on damaged stores; `make soak` runs thousands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Name servers and brokers with scripted answers, without Java.
 
 Each server listens on a port of its own, in an event loop in its own thread. Its answers are

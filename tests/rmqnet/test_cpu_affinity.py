@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeping a process on one core."""
 
 from __future__ import annotations

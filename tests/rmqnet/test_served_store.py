@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store on the network: who may listen where, and access control by accounts and certificates."""
 
 from __future__ import annotations

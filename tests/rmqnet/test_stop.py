@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker stops soon, whatever others do, and with everything it has acknowledged."""
 
 from __future__ import annotations

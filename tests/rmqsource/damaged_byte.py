@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One damaged byte of a store: its field, the content of all tables, the findings of `check`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads through the planner and the readers without Spark, and the rows that a dump expects."""
 
 from __future__ import annotations

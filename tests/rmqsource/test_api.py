@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of ``import rmqsource``: tokens and plans as text, without a Spark session."""
 
 from __future__ import annotations

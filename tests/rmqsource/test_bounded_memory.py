@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small logs that expand to gigabytes: all rows come, and no task exceeds its share of memory."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One damaged byte anywhere: `check` sees it, or no table changes, or nothing covers that field."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores with queues and settings in RocksDB, compared with real brokers and clients."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Logs of DLedger: every way to read messages, compared with what real clients got."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Something else in place of each file of a store: each command gives a clear error, none hangs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store changes or expires between any two accesses to its files: no answer is incomplete.
 
 The accesses of one answer are counted. Then the answer is computed once for each access, and at

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of every kind on remote storage: rows and tables equal those of the local copy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads of stores that keep queues and settings in databases: no wrong row, no empty table."""
 
 from __future__ import annotations

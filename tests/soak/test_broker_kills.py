@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our broker is killed under all kinds of clients, again and again, until the time is over."""
 
 from __future__ import annotations

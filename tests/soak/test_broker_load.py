@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many connections and a flood of broken ones: everything arrives, others hardly wait."""
 
 from __future__ import annotations

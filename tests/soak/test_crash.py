@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kills and power losses, one store after the other, until the time is over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage at every byte of a small store, then random damage until the time is over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams follow stores that RocketMQ and this project write, one store after the other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every interleaving of which tests/rmqsource/test_interleavings.py tests every seventeenth."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every call of every command fails once, with every error that it can have."""
 
 from __future__ import annotations

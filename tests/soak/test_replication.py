@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rounds of replication, and kills of synchronous masters, until the time is over."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes are killed, with Spark and without: every job is stored completely once, or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mirror with Spark whose driver or workers are killed has every message once."""
 
 from __future__ import annotations

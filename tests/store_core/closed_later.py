@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files and stores that a test opens, and that a fixture of all tests here closes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures of tests that open a whole store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read everything of a store through every structure, and check what comes back after damage."""
 
 from __future__ import annotations

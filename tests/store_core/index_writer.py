@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes index files as RocketMQ does, entry by entry, for the tests of the readers."""
 
 from __future__ import annotations

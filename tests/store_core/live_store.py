@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The open parts of a store, driven by hand: put, dispatch and expire when a test says so."""
 
 from __future__ import annotations

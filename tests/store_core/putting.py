@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared by tests of putting: a putter over a log of its own, and golden messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports this process's work on files to a simulated disk: calls of module ``os``, maps."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store directory that behaves like remote storage, over local files; it counts requests."""
 
 from __future__ import annotations

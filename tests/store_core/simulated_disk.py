@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A disk that records writes and flushes, and builds the states that a power loss could leave.
 
 What counts as flushed is what POSIX promises and no more: bytes and length of a file after

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrow is loaded when it is used, and not before."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A flush fails, its pages are lost for good, and the next flush reports success."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters of real consumers: pulls return what a broker delivered to them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries by key in the golden stores: RocketMQ's answers, and exact ones."""
 
 from __future__ import annotations

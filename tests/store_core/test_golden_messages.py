@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every message of every golden store by every decoder, compared with RocketMQ's decoder."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consume queues of the golden stores, pulls and times, against RocketMQ's answers."""
 
 from __future__ import annotations

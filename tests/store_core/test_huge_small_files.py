@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Huge files in place of small ones: an error with file, size and limit, and no use of memory."""
 
 from __future__ import annotations

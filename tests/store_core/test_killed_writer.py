@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A writer is killed, again and again; every message acknowledged to it is stored."""
 
 from __future__ import annotations

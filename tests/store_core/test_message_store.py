@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of a store: open, put, read, stop, again; and the calls refused in each state."""
 
 from __future__ import annotations

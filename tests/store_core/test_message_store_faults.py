@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks that are full, read-only, gone or failing: errors advise a remedy, nothing is lost."""
 
 from __future__ import annotations

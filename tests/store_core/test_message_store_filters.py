@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store that records which consumers want a message, and their pulls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A child that was forked must not touch the store that its parent has open."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages of golden stores, put into a store, give RocketMQ's files: log, queues, index."""
 
 from __future__ import annotations

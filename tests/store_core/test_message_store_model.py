@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The store against a plain list: puts, reads, cleaning, restarts and crashes in any order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index and queues of a store are rebuilt, even while it is in use."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other work of a store than puts and reads: flush, dispatch, expiry; and its reports."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store whose log comes from a master, byte for byte."""
 
 from __future__ import annotations

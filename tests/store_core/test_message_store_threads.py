@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eight threads put, four read, one cleans, one moves the clock."""
 
 from __future__ import annotations

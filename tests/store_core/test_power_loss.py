@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power is lost at any moment, even while a store recovers: flushed records are not lost."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The messages of golden stores, put again, give RocketMQ's bytes."""
 
 from __future__ import annotations

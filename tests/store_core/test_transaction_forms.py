@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Op messages and properties of transactions: one by one, and in columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Helpers for tests of a whole `MessageStore`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The gate of a server: refuses requests without an account or permission.
 
 Source: RocketMQ ``BrokerController.initialAcl``, ``PlainPermissionManager.watch`` (release 4.9.7).

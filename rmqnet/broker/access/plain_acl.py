@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Access control by a file of accounts, ``plain_acl.yml``.
 
 Source: RocketMQ ``PlainPermissionManager``, ``PlainAccessConfig`` (release 4.9.7).

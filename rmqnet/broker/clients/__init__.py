@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The clients of a broker: connections, groups, and requests to them."""

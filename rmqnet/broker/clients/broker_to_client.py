@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of a broker to its clients.
 
 Source: RocketMQ ``Broker2Client`` (release 5.3.3).

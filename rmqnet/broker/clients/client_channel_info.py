@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One client of a broker, as its heartbeats describe it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The consumers that a broker knows.
 
 Source: RocketMQ ``ConsumerManager`` (release 5.3.3).

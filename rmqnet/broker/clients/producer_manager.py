@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The producers that a broker knows.
 
 Source: RocketMQ ``ProducerManager`` (release 5.3.3).

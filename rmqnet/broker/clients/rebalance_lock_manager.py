@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Locks that assign each queue to one member of a group, for ordered consumption.
 
 Source: RocketMQ ``RebalanceLockManager`` (release 5.3.3).

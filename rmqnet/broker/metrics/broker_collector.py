@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures of a broker, under RocketMQ's names.
 
 Source: RocketMQ ``BrokerMetricsConstant``, ``BrokerMetricsManager``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server from which Prometheus reads the figures of a broker."""
 
 from __future__ import annotations

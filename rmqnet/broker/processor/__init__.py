@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processors of a broker, for each kind of request."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of administrators.
 
 Source: RocketMQ ``AdminBrokerProcessor`` (release 5.3.3).

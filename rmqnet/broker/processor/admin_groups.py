@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumer groups for administrators and slaves: 200, 201, 207, 225, 352, 353, 402."""
 
 from __future__ import annotations

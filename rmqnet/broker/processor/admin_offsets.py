@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of groups for administrators and slaves: 43, 45, 208, 300, 303, 314, 317, 343, 345."""
 
 from __future__ import annotations

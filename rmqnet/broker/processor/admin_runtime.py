@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings and figures of a broker, for administrators: 25, 26, 28, 306, 315, 329, 907."""
 
 from __future__ import annotations

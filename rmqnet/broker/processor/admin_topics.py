@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics for administrators: 17, 18, 21, 202, 215, 305, 316, 351."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bodies of requests and answers that are JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base class of the processors of a broker, and refusals by its role."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Clients that join, leave or fall silent: 34, 35, 46.
 
 Source: RocketMQ ``ClientManageProcessor`` (release 5.3.3).

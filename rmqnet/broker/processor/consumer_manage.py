@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets, members and locks of consumer groups: 14, 15, 38, 41, 42.
 
 Source: RocketMQ ``ConsumerManageProcessor``, ``AdminBrokerProcessor.lockBatchMQ`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends of producers' transactions.
 
 Source: RocketMQ ``EndTransactionProcessor`` (release 5.3.3).

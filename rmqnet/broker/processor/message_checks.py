@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of a broker before it accepts a client's message.
 
 Source: RocketMQ ``AbstractSendMessageProcessor.msgCheck``, ``TopicValidator`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Advice to a consumer which broker of a set to pull from next: the master or a slave.
 
 Source: RocketMQ ``PullMessageProcessor.composeResponseHeader``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pulls of consumers, answered immediately or when messages come.
 
 Source: RocketMQ ``PullMessageProcessor``, ``DefaultPullMessageResultHandler`` (release 5.3.3).

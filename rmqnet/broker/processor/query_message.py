@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages by key and by offset in the log.
 
 Source: RocketMQ ``QueryMessageProcessor`` (release 5.3.3).

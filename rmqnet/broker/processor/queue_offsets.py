@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets and times of queues.
 
 Source: RocketMQ ``AdminBrokerProcessor`` (release 5.3.3), which answers consumers, too.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replies to requests between clients, delivered to the requester.
 
 Source: RocketMQ ``ReplyMessageProcessor`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that a consumer sends back, for a later retry or as dead letters.
 
 Source: RocketMQ ``AbstractSendMessageProcessor.consumerSendMsgBack`` (release 5.3.3).

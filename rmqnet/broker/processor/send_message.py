@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of producers: single, in batches, or prepared for a transaction.
 
 Source: RocketMQ ``SendMessageProcessor``, ``AbstractSendMessageProcessor`` (release 5.3.3).

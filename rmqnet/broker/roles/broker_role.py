@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Base classes of the roles of a broker: master, slave, and broker that only reads."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A master: stores messages, delivers delayed ones, ends transactions, feeds its slaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker that only reads its store, which may be open elsewhere, left by a crash, or damaged."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave: copies its master's log, topics, groups and offsets, and answers reads.
 
 Source: RocketMQ ``BrokerController``, ``SendMessageProcessor.rejectRequest``,

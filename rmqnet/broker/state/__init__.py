@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """State of a broker besides messages: topics, groups and their offsets."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attributes of topics and groups, and how requests change them.
 
 Source: RocketMQ ``AttributeParser``, ``AttributeUtil``, ``TopicAttributes``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State that is stored in one JSON file below ``config``.
 
 Source: RocketMQ ``ConfigManager`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets of consumer groups: ``config/consumerOffset.json``.
 
 Source: RocketMQ ``ConsumerOffsetManager`` (release 5.3.3).

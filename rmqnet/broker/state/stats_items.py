@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages stored and pulled in the last minute, hour and day, by topic and group.
 
 Source: RocketMQ ``BrokerStatsManager``, ``StatsItem`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The consumer groups of a broker: ``config/subscriptionGroup.json``.
 
 Source: RocketMQ ``SubscriptionGroupManager``, ``MixAll`` (release 5.3.3).

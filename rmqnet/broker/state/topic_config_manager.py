@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The topics of a broker: ``config/topics.json``.
 
 Source: RocketMQ ``TopicConfigManager``, ``TopicValidator`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of the messages that a broker stores and sends to consumers.
 
 Source: RocketMQ ``BrokerMetricsManager`` (release 5.3.3), for the counters and their names.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Administration of a running cluster: queries and changes.
 
 Source: RocketMQ ``DefaultMQAdminExt`` (releases 5.3.3 and 4.9.7).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending one request to several brokers of a cluster concurrently."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Resetting the offsets of a consumer group.
 
 5.x brokers store new offsets themselves and report them to members at their next pull

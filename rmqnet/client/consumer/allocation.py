@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Strategies that divide a topic's queues among the members of a consumer group.
 
 Every member computes the division itself, so all members, whatever their language, must get the

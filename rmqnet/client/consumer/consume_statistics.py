@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer's rates of pulling and consuming over the last minute.
 
 Source: RocketMQ ``ConsumerStatsManager``, ``ConsumeStatus`` (release 5.3.3).

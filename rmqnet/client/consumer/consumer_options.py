@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Settings of push and pull consumers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Passing the messages of process queues to listeners, concurrently or in order."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests of a consumer group's member to the brokers of its queues."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calling a listener and interpreting its answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A group's offsets in memory, persisted on brokers or in a file.
 
 Source: RocketMQ ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``, ``ControllableOffset``

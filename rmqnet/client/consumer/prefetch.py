@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading a queue ahead of `PullConsumer.poll`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that were pulled from one queue and are not consumed yet.
 
 Source: RocketMQ ``ProcessQueue``, ``DefaultMQPushConsumerImpl.pullMessage`` (release 5.3.3).

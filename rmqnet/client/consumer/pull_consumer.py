@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer from which the application requests messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer that passes messages to the application's listener.
 
 Source: RocketMQ ``DefaultMQPushConsumer``, ``DefaultMQPushConsumerImpl`` (release 5.3.3).

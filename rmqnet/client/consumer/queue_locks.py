@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brokers' locks, which give a queue to one member of a group to preserve its order.
 
 Source: RocketMQ ``RebalanceImpl.lock``, ``lockAll``, ``unlockAll`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Continuous pulling from one queue while this member owns it.
 
 Source: RocketMQ ``DefaultMQPushConsumerImpl.pullMessage``, ``PullAPIWrapper`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Acquiring the queues assigned to this member and releasing the others.
 
 Source: RocketMQ ``RebalanceImpl``, ``RebalancePushImpl``, ``RebalanceService`` (release 5.3.3).

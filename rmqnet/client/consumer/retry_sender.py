@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending messages that could not be consumed back to the broker for a later retry.
 
 Source: RocketMQ ``DefaultMQPushConsumerImpl.sendMessageBack``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The offset at which a member starts a queue.
 
 Source: RocketMQ ``RebalancePushImpl.computePullFromWhereWithException`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer's subscription to a topic.
 
 Source: RocketMQ ``FilterAPI``, ``SubscriptionData``, ``PullAPIWrapper.processPullResult`` (release

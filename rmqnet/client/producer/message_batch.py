@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches: many messages in one request.
 
 Source: RocketMQ ``MessageBatch``, ``MessageDecoder.encodeMessages`` (release 5.3.3), except the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sending messages in a client's event loop, with retries on other brokers.
 
 Source: RocketMQ ``DefaultMQProducerImpl.sendDefaultImpl``, ``MQClientAPIImpl`` (release 5.3.3).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Encoding of a message for sending, independent of the queue, so retries can reuse it.
 
 Source: RocketMQ ``DefaultMQProducerImpl.sendKernelImpl`` (release 5.3.3).

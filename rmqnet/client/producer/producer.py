@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producers, which send messages.
 
 Source: RocketMQ ``DefaultMQProducer``, ``DefaultMQProducerImpl`` (release 5.3.3).

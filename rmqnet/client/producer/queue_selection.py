@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selection of the queue for a message.
 
 Source: RocketMQ ``TopicPublishInfo``, ``MQFaultStrategy.selectOneMessageQueue``,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests between clients: a message and its consumer's reply.
 
 Source: RocketMQ ``DefaultMQProducerImpl.request``, ``MessageUtil.createReplyMessage`` (release

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The state of one message being sent, and the delivery of its result to the caller."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Producers whose messages become visible only if a local transaction is committed.
 
 Source: RocketMQ ``TransactionMQProducer``, ``DefaultMQProducerImpl.sendMessageInTransaction``,

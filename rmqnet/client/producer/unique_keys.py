@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Client message ids (property ``UNIQ_KEY``), generated one at a time.
 
 Source: RocketMQ ``MessageClientIDSetter.createUniqID`` (release 5.3.3);

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of messages before they are sent.
 
 Source: RocketMQ ``Validators``, ``TopicValidator`` (release 5.3.3); brokers limit the length of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands that send messages to a running cluster and show new ones: send, tail.
 
 Annotations are real objects here, not text: typer cannot read the text form on Python 3.9.

@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows for commands, from files and from clusters."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of a running cluster: messages pulled from its queues or found by id, topics, offsets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows from the files of stores: messages in order, by id, the newest, new ones as they come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verification of a whole store."""
 
 from store_core.tools.check.finding_kinds import FindingKind, Severity

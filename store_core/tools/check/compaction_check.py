@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check compacted logs: units against records and back, and both against the commit log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the settings files in ``config`` as a broker reads them at startup.
 
 Source: RocketMQ ``ConfigManager.load``, ``BrokerController.initialize`` (release 5.3.3). A broker

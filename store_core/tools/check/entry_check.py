@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check that the entries of a DLedger log follow each other, by index and by term."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queue offsets at which a rebuild would put the units of a queue's records."""
 
 from __future__ import annotations

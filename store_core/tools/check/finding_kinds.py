@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Kinds of findings: how bad each is, what it means for a user, and what to do about it."""
 
 from __future__ import annotations

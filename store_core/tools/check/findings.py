@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings of a check, and counts of what it checked."""
 
 from __future__ import annotations

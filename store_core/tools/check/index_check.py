@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the index against the log: every entry finds its record, every key its entry."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the commit log: every record with its CRCs, and every byte of every file."""
 
 from __future__ import annotations

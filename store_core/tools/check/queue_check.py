@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check all queues against the log: every record has its unit, every unit points at its record."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consume queues being checked, and which of their units records have proved."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check a whole store without changing it."""
 
 from __future__ import annotations

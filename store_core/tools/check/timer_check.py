@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check the timer of a 5.x store: waiting messages in wheel and log against records, and back.
 
 Delivered messages are not checked. A broker writes units before slots and flushes neither when it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Cut the log of a stopped store at the end of a record, after copying the rest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keep queues without records in the log: their end is recorded nowhere else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rebuild all queues of a store from its commit log."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rebuild the index or the queues of a store, in the store itself.
 
 The new files are written to ``_rebuild`` below the root and flushed; then the new directories

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that consumers would lose through rebuilt queues, by comparison with the old ones."""
 
 from __future__ import annotations

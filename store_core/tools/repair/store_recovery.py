@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recover a whole store that no process has open, or report what that would do."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Make a new valid store of everything that is readable in a damaged one."""
 
 from __future__ import annotations

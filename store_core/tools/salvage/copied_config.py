@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Copies the broker's files in ``config``, and adjusts queue offsets in them to moved messages.
 
 Source: RocketMQ ``ConsumerOffsetManager``, ``LmqConsumerOffsetManager``, ``ScheduleMessageService``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds queues and index of a log while it is written, in a separate thread."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives new queue offsets to records that have some in their properties."""
 
 from __future__ import annotations

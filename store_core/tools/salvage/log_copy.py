@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Append the records of one log to another: their bytes stay, their offsets are reassigned."""
 
 from __future__ import annotations

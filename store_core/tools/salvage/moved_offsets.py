@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Maps places of records and queue offsets of the old store to those of the new one."""
 
 from __future__ import annotations

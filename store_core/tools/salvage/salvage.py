@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read everything that is readable in a damaged store, and write it to a new store."""
 
 from __future__ import annotations

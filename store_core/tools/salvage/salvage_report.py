@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Report of a salvage: the records copied, their new places, and the losses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage of every kind to the files of a store, drawn from a generator of random numbers.
 
 Each mutation takes the generator and the store root, and damages the store if it can. It returns a

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage to the bytes and the length of a file, whatever its content."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage to names and kinds of files: deleted, moved, duplicated, replaced."""
 
 from __future__ import annotations

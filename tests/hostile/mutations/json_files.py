@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage to JSON files, the broker's and this project's own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a mutation may be made: files, entries and positions of a store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage to fields of records, units, index entries and the checkpoint."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker with clients: only the parts that a test needs, around a small store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker on a new store, with the parts for messages, and a client for requests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker's registration at name servers, some of which come and go."""
 
 from __future__ import annotations

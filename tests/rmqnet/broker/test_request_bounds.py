@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbers in requests are checked before use, and the work for a request is bounded."""
 
 from __future__ import annotations

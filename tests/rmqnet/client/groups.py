@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A producer and a consumer that record the requests of their client."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The life of a client: started, used in many threads, shut down, forked."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The routes of a running client, seen from outside."""
 
 from __future__ import annotations

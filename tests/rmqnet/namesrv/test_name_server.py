@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Answers of a name server, over the network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames between real clients and servers; see tests/golden/remoting/README.md."""
 
 from __future__ import annotations

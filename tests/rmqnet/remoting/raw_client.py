@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client that sends arbitrary bytes, in the thread of the test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server that treats each connection as a test's script says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server's treatment of clients, friendly and hostile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The output of the command line as tests read it: exit code and both streams."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``rocketmq-store serve`` in a process of its own, as a person starts it."""
 
 from __future__ import annotations

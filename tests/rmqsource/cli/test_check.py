@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``rocketmq-store check``, ``recover``, ``rebuild-index`` and ``rebuild-queues``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line: output for people and for programs, exit codes."""
 
 from __future__ import annotations

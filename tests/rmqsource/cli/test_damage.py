@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any damage of a command's stores sets its exit code; other warnings do not."""
 
 from __future__ import annotations

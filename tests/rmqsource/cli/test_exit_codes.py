@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exit codes mean one thing: every command on good, damaged, lost, forbidden and missing stores."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that write take ``file:`` URIs as paths: nothing is made at ``./file:``."""
 
 from __future__ import annotations

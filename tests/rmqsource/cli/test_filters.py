@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options that select messages, combined: different options narrow, values of one option add."""
 
 from __future__ import annotations

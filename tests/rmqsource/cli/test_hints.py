@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hints of the command line about unknown names in a store, and about itself."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The modules that the command loads, which take most of its time until it answers or serves."""
 
 import subprocess

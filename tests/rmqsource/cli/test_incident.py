@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """First questions of an incident: lag, groups, dead letters, delays, transactions, files, plans."""
 
 from __future__ import annotations

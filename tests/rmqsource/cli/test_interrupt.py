@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends a command with code 130, leaves nothing half done and nothing running."""
 
 from __future__ import annotations

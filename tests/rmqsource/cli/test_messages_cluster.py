@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``messages`` of a running cluster shows the same rows as for the broker's files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The newest messages are read from the end of the log; new ones are followed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store with a path that is not UTF-8: it works, and is shown as a ``file:`` URI."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """No text in a store, and no path, can control a terminal or a spreadsheet."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``rocketmq-store salvage``: its output and its exit codes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables at any terminal width: numbers whole, texts cut first, then columns left out."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times on the command line: their meaning, and the zone in which they are shown."""
 
 from __future__ import annotations

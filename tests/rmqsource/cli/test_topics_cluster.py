@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``topics`` and ``lag`` of a running cluster, and the ways to name the cluster."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo: its output, its advice, and its errors if something is missing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from rmqsource.explore.dead_letter_rows import DEAD_LETTER_COLUMNS, read_dead_letters

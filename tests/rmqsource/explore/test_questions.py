@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The data frames of questions; their contents are tested where they are computed."""
 
 from __future__ import annotations

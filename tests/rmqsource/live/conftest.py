@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source ``rocketmq``, registered with the session."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Read a cluster through planner, pulls and decoder without Spark."""
 
 from __future__ import annotations

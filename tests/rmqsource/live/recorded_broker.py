@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scripted brokers that serve the records of golden stores, byte for byte, as a broker would."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scripted broker that stores the messages sent to it as records, and serves them again."""
 
 from __future__ import annotations

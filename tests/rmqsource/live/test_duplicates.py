@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Repeated rows are identified by the property that a write adds to each row."""
 
 from __future__ import annotations

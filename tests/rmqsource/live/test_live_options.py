@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options for reads and writes of clusters: refusals give the reason, and no secret shows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets are distributed: each one once, in order, in splits of about equal size."""
 
 from __future__ import annotations

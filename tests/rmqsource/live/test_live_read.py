@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A live read gives the same rows as the file source on the broker's files."""
 
 from __future__ import annotations

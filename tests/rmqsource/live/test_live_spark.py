@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark reads, follows and writes a cluster of scripted brokers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream of a cluster gives every message once, whatever happens to it or to the brokers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of a cluster have the same content as the tables of its brokers' files."""
 
 from __future__ import annotations

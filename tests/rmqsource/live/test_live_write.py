@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows sent to scripted brokers come back from a live read unchanged."""
 
 from __future__ import annotations

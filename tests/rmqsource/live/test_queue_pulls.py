@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results come in the order of the jobs, however long each takes, within a limit of bytes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows of metadata tables of golden stores, as the tests compare them."""
 
 from __future__ import annotations

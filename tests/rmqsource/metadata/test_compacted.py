@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topic and queue tables with a compacted topic."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Timers and transactions that a 5.5.1 broker keeps in RocksDB, compared with its clients."""
 
 from __future__ import annotations

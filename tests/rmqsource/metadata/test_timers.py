@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table ``timers`` of stores of real brokers, compared with messages their clients received."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Odd texts in every option and every key of a broker's file give a value or a proper error."""
 
 from __future__ import annotations

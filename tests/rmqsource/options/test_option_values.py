@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Option declarations: those of all tables, and the option objects they make."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions in SQL: which ones are accepted and refused, and that they are exact on every path."""
 
 from __future__ import annotations

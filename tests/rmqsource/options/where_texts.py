@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random conditions for option ``where`` as SQL text, and their truth for a row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The plots: the content of their titles, and that nothing in them is cut off."""
 
 from __future__ import annotations

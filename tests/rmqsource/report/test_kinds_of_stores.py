@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page of a store with queues in a database: it uses the log, the rest is not known."""
 
 from __future__ import annotations

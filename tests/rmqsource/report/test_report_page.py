@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report: one page that needs no other file, whatever the store's content."""
 
 from __future__ import annotations

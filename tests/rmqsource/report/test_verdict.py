@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The verdict of a report: every state of each line, and its advice."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Access path ``compaction``: rows as a real client received them, and other paths' errors."""
 
 from __future__ import annotations

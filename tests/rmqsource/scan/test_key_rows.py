@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table keys: one row for each message and each distinct key of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads of a store whose log has lost its end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden stores through every access path, damage by mode, and the bounds of batches."""
 
 from __future__ import annotations

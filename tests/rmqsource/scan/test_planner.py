@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Any predicate on any path gives the filtered rows of a whole scan; planning is cheap."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damaged, lost or stale queues never make an answer incomplete."""
 
 from __future__ import annotations

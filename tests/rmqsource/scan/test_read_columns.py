@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans as the columns of table plan, and bounds over several stores."""
 
 from __future__ import annotations

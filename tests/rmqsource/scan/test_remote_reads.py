@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plans and tasks on a remote store: number of requests, bytes, and failures."""
 
 from __future__ import annotations

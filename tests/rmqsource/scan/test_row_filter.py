@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Masks over frames and columns."""
 
 from __future__ import annotations

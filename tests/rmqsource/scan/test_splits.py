@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Splits: their number and size, and that they have each part once."""
 
 from __future__ import annotations

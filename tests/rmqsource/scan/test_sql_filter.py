@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Option ``sqlFilter`` gives the rows of a scan whose properties match one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads with a SQL filter ignore bitmaps of extension units: they may be of another filter."""
 
 from __future__ import annotations

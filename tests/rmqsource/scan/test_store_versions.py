@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The stores that a read opens, tokens that pin them, and a store that a broker is writing to."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that starts jobs and lets them die: ``python -m tests.rmqsource.sink.killed_sink``.
 
 A job stages and commits as the tasks and the driver of a write do, without Spark.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark applications to be killed: ``python -m tests.rmqsource.sink.spark_jobs WHAT …``."""
 
 from __future__ import annotations

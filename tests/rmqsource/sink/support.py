@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches as Spark passes them, converted and decoded again."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Disks that fail in the middle of a commit: the report must match the content of the store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A write is killed, again and again; each job is in the store completely once, or not at all."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nulls at every place of a row: the row's other values are not lost with them."""
 
 from __future__ import annotations

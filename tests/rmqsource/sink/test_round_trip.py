@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows read from a RocketMQ store and written to a new one come back equal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows are stored the same, however they are split into batches."""
 
 from __future__ import annotations

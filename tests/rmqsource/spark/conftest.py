@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source, registered with the session, and a reader of it."""
 
 from __future__ import annotations

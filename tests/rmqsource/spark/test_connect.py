@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Spark Connect: the client passes the source on, and the server's Python runs it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source in a Spark session: rows, schemas, pushdown, tables, SQL and tokens."""
 
 from __future__ import annotations

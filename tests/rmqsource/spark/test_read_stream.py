@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Streams in a Spark session: rows, restarts, joins, mirrors, errors, progress.
 
 A watermark and a window are an example of docs/streaming.md, whose table its test compares.

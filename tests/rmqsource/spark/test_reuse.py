@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One DataFrame or view in many queries: the results are those of separate DataFrames."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Option ``where`` gives the same rows as Spark's own WHERE for the same text."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Feeds a store of this project: ``python -m tests.rmqsource.stream.feeding_process``.
 
 Arguments: ``ROOT JOURNAL SEED``. Commands and journal are those of `live_store`.

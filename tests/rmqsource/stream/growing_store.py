@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store of this project that a test writes, dispatches, flushes, cuts and expires by hand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that starts mirrors and lets them die.
 
 ``python -m tests.rmqsource.stream.killed_mirror``

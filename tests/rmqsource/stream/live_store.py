@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store that another process writes while a stream follows it, and the expected result.
 
 The process obeys standard input (`put N`, `expire OFFSET`), and keeps a journal: a line

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A streaming query from one store to another by this project's sink, without Spark."""
 
 from __future__ import annotations

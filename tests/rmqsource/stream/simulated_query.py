@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A simulation of Spark's steps with a streaming source, without Spark; it can be killed between.
 
 As in Spark's `MicroBatchExecution`, the end of a batch goes to the offset log before it runs, its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream gives every message once, in order, whatever happens between its batches."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores of real brokers, followed in small batches, give the rows and damage of a batch read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The limits of a batch: how much it has, and when it runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream follows a store that another process writes, rolls and expires, and that is killed."""
 
 from __future__ import annotations

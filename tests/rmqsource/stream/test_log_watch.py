@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether anything can have changed in a store since it was last checked completely."""
 
 from __future__ import annotations

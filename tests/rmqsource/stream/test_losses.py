@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A stream whose store loses messages, read or not read yet: no loss is silent."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A mirror of a store by the sink is killed, again and again; it has every message once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How far behind a query is, from progress reports of Spark 4.0 and 4.3."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets as Spark stores them: read back unchanged, refused if they are something else."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options of a stream: those that make no sense there are refused, as are impossible limits."""
 
 from __future__ import annotations

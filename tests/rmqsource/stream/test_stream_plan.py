@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches are planned like batch reads: by queues if topics narrow them, in splits of some size."""
 
 from __future__ import annotations

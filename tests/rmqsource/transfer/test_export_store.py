@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exports have the rows that were read, and are complete or not there."""
 
 from __future__ import annotations

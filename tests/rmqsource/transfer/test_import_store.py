@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages that are exported and imported again are unchanged, in their order."""
 
 from __future__ import annotations

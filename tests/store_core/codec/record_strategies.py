@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arbitrary records, and their values by the scalar codec: the reference for the columnar one."""
 
 from __future__ import annotations

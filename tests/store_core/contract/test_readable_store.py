@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Promises of every `ReadableStore` and its queries, over all golden stores.
 
 One set of tests for both: a store opened as a snapshot, and one loaded for writing.

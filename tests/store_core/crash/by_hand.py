@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores whose services run only when a test says so: no threads, no waits, repeatable."""
 
 from __future__ import annotations

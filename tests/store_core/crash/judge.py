@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditions that a store must meet after its writer died."""
 
 from __future__ import annotations

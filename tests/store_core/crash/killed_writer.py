@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that starts writers and lets them die.
 
 ``python -m tests.store_core.crash.killed_writer``

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbered messages for crash tests, and a check of which of them a store still has."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stores written on a simulated disk, and checks of the states that a power loss leaves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random SQL filters and properties that reach odd corners of RocketMQ's language.
 
 Only the choices of `random.Random` are used, so that hypothesis can make and shrink them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log written here, for masters to serve and slaves to have."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A scripted master: it serves a log as RocketMQ's does, or as a test wants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave that is only a socket, and the master that tests connect it to."""
 
 from __future__ import annotations

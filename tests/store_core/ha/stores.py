@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small stores for tests of replication."""
 
 from __future__ import annotations

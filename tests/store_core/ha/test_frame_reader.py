@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frames come in any pieces, and from any peer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our master sends the same as RocketMQ's, and accepts its slaves' reports (golden/replication)."""
 
 from __future__ import annotations

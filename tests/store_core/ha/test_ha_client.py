@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave follows scripted masters."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave's reports, and its recovery from broken connections and broken masters."""
 
 from __future__ import annotations

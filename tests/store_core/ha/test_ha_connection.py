@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The bytes sent to a slave, and the reports it must not send: sockets that behave or do not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Connections that a master accepts, and how it starts and stops."""
 
 from __future__ import annotations

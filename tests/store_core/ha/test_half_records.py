@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Half records that a crash leaves in a slave are not taken for the master's."""
 
 from __future__ import annotations

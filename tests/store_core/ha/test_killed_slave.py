@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave is killed, again and again: it has everything it reported, and goes on where it was."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports are sent whole, one after the other, whatever the socket accepts."""
 
 from __future__ import annotations

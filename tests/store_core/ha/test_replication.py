@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A master and a slave, both of this project, and the network between them."""
 
 from __future__ import annotations

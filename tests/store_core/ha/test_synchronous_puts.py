@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Puts that wait until slaves have their records."""
 
 from __future__ import annotations

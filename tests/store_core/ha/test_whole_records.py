@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Only whole records may be appended, wherever the received pieces end."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end of a DLedger log: committed, cut, damaged or swapped records."""
 
 from __future__ import annotations

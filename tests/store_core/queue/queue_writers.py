@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared by tests of queue writers."""
 
 from __future__ import annotations

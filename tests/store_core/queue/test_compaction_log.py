@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compacted logs: those of a real broker, damage to them, and files replaced meanwhile."""
 
 from __future__ import annotations

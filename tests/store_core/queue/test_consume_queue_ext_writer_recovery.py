@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Extension units that RocketMQ's replays leave after the last one that is referred to."""
 
 from __future__ import annotations

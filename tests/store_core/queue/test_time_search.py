@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Offsets by time, against a walk over all messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units computed for a few records, one by one, are the same as in columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records of stores that RocketMQ wrote count as dispatched, in queues of every kind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Exact search by key: gaps of the index are scanned, and its entries are checked."""
 
 from __future__ import annotations

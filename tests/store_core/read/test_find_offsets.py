@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A search for the places of many keys gives the places of single searches."""
 
 from __future__ import annotations

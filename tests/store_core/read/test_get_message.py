@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Limits and statuses of one pull that the golden stores do not reach."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rule by which a message has a key: for one message, for many, and for pairs."""
 
 from __future__ import annotations

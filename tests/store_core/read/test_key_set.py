@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sets of many keys answer as Python's sets do."""
 
 from __future__ import annotations

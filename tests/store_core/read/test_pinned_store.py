@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading from a store while it is written."""
 
 from __future__ import annotations

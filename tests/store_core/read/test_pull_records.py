@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Records in a broker's answer to a pull equal the messages of the same pull."""
 
 from __future__ import annotations

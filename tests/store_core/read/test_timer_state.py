@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reading the timer's files of any size, up to the first damage."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Recovery of records with queue offsets or times that cannot be right."""
 
 from __future__ import annotations

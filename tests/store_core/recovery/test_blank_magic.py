@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A record with a blank record's magic code closes no segment: readable records follow it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A queue damaged after a clean stop gets its units again from the log, before any put."""
 
 from __future__ import annotations

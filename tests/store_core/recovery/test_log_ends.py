@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Readers and recovery agree on where a log ends: old cuts, damage, remains of a crash."""
 
 from __future__ import annotations

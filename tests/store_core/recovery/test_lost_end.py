@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A missing end of a log to which the rest of its store still refers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening a store that was stopped cleanly reports queues that lost units since."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Units at other queue offsets than in their records are no proof that a log ends."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topics whose bytes in the log are not UTF-8: RocketMQ names their queues as Java reads them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where recovery and readers begin after a crash: queues have units of all earlier records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening the files of a store: the lock, the order of steps, and the clean-up after failures."""
 
 from __future__ import annotations

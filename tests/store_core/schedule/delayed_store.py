@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store with a clock of its own, a delivery driven by hand, and the delivered messages."""
 
 from __future__ import annotations

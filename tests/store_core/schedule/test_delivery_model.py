@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever the clock does and whenever it is restarted, delivery follows RocketMQ's rules."""
 
 from __future__ import annotations

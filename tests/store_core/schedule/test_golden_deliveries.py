@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Deliveries of real brokers, delivered again: due at the same time, with the same bytes."""
 
 from __future__ import annotations

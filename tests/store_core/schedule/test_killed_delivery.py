@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A process that delivers is killed, again and again: nothing is lost, few messages repeat."""
 
 from __future__ import annotations

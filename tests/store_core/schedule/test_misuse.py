@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Delivery by a service whose store is closed and opened, and by two services."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The power goes while messages are delivered: the offset file is never ahead of the log."""
 
 from __future__ import annotations

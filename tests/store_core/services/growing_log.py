@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small commit log to which tests append, with its clock."""
 
 from __future__ import annotations

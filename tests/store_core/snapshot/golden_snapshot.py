@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden stores opened as snapshots, once per process, and their messages as rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The end up to which a follower may read: only dispatched, or only flushed records."""
 
 from __future__ import annotations

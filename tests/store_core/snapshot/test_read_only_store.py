@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store that another process owns, read in place and followed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The snapshot as a whole: it writes nothing, pins its end, and finds single messages."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Staged jobs, and a store opened for a commit from the parts of a running store."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queues in ``consumequeue_rocksdb`` (``useSeparateStorePathForRocksdbCQ`` of 5.5)."""
 
 from __future__ import annotations

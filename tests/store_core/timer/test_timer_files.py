@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each of the three files by itself."""
 
 from __future__ import annotations

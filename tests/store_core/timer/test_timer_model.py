@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever the order of puts, times, restarts and crashes: the timers follow the rules."""
 
 from __future__ import annotations

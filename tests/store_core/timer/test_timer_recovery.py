@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whatever a crash leaves of the timer's files: nothing is lost, nothing enqueued twice."""
 
 from __future__ import annotations

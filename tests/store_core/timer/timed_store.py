@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store with a clock of its own, timers driven by hand, and their deliveries."""
 
 from __future__ import annotations

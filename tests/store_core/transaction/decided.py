@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numbered transactions whose local work is a decision, and checks of a store after a crash.
 
 A list of decisions takes the place of a producer's database. A decided transaction is answered

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many transactions ended in one call leave the same records as when ended one by one."""
 
 from __future__ import annotations

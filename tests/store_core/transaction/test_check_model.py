@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks on random histories, beside a second, plain implementation of RocketMQ's rules.
 
 Intended differences of this project are left out (docs/differences.md): immune half messages,

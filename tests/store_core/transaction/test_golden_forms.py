@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of transactions, rebuilt from a real broker's input: the bytes are the same."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes are killed between half message, local work, op message and commit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Transactions in the wrong order, twice, from many threads, and with repeated keys."""
 
 from __future__ import annotations

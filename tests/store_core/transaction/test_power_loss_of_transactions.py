@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Power is lost at any moment of a transaction: decisions hold, once."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Counters of open half messages, in the file that a broker writes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Opening, ending and checking transactions, by every rule of a broker, and the differences."""
 
 from __future__ import annotations

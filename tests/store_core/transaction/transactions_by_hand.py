@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A store with a transactional service, whose clock, dispatch and checks a test drives."""
 
 from __future__ import annotations

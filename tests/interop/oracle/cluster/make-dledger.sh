@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Stores whose log is one of DLedger, by real brokers of 5.3.3 and 4.9.7: make-dledger.sh OUTDIR [NAME]...
 # Build both first (README.md). Writes OUTDIR/NAME/store.tar.gz, and of a broker that was started on a copy of it:
 # received.jsonl (what a real client got), answers.jsonl (what the broker said). Two minutes a store.

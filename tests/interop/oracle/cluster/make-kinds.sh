@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Stores of other kinds than plain files, each by a real broker of 5.3.3: make-kinds.sh OUTDIR
 # Build first (README.md). Writes OUTDIR/KIND/store.tar.gz and OUTDIR/KIND/sent.jsonl.
 set -eu

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 

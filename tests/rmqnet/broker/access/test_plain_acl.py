@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Accounts of a ``plain_acl.yml``; the checks of RocketMQ 4.9.7 are expected with its results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables of producers, consumers and locks, without a network."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker's metrics as Prometheus reads them, after various work of clients."""
 
 from __future__ import annotations

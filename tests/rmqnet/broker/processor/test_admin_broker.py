@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests and changes of administrators, by this project's admin client and by raw requests."""
 
 from __future__ import annotations

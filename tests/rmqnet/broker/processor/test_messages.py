@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages of producers are stored as sent, and consumers get them back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A read-only store on the network: live, crashed, damaged; nothing in it changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A slave of this project with a master of this project: messages, topics, groups and offsets."""
 
 from __future__ import annotations

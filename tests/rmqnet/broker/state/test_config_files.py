@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that managers load and save, against those of real brokers."""
 
 from __future__ import annotations

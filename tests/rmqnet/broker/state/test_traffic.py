@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker's counts of its messages, and the sums for a minute, an hour and a day."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A broker with queues, groups, offsets and locks in memory, sufficient for consumers."""
 
 from __future__ import annotations

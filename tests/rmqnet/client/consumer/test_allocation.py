@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Test vectors are results of RocketMQ 5.3.3 itself; live groups are in tests/interop."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Consumers while brokers are away: what they report, and what slaves do meanwhile."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A consumer against a scripted broker; RocketMQ's own brokers are in tests/interop."""
 
 from __future__ import annotations

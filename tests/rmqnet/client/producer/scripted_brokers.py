@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Brokers that store the messages sent to them, as parts of a `ScriptedCluster`."""
 
 from __future__ import annotations

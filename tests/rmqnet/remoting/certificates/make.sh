@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Makes new certificates for the TLS tests: an authority, a server for localhost and 127.0.0.1,
 # and a client whose key has the password "opensesame". They protect nothing. They are valid since
 # 2020, whatever the clock says where the tests run.

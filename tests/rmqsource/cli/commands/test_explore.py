@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands trace, report, export, diff and topics."""
 
 from __future__ import annotations

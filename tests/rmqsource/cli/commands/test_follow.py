@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``follow``: making and updating a copy of a running master on the command line."""
 
 from __future__ import annotations

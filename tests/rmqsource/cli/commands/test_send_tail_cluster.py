@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``send`` and ``tail``: sent messages are shown as they come."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``serve``: a store on the network, from the command line."""
 
 from __future__ import annotations

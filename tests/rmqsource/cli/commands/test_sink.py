@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands copy and clean-staging, up to the point where Spark starts."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check stores of tests and name the findings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The advice of a check repairs its findings."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Check of compacted logs: a real broker's are good, and each kind of damage has its finding."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Findings of a check about files of settings, and RocketMQ's own reading of the files."""
 
 from __future__ import annotations

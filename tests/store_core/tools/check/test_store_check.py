@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Each kind of damage is found in its place, and nothing else is reported."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The check of timers: real brokers' stores are good, and damage is named."""
 
 from __future__ import annotations

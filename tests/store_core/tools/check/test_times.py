@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Store times against their neighbours; times of the index against those of the records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The conclusions of a check with little to read: no log, no permission, no records."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A log is cut where a record ends; queues and index with it."""
 
 from __future__ import annotations

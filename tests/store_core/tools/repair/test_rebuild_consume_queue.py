@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queues rebuilt from the logs of the golden stores, against those that RocketMQ wrote."""
 
 from __future__ import annotations

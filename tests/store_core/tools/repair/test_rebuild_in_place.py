@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Index and queues rebuilt in the store itself; a kill leaves the old or the new ones."""
 
 from __future__ import annotations

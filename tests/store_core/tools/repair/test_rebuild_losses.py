@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rebuilt queues ignore header fields that neighbours contradict, and report each loss."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Damage a copy of a golden store at random, salvage it, and check the new store."""
 
 from __future__ import annotations

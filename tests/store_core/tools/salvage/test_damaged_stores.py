@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Golden stores, damaged at random: all undamaged messages come back, nothing is invented."""
 
 from __future__ import annotations

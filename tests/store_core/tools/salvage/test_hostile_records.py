@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A record that cannot be taken over does not keep the others from the new store."""
 
 from __future__ import annotations

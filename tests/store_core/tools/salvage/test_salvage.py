@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A whole salvage: what stays, what moves, permitted targets, and the remains of an interrupt."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package oracle;
 
 import java.io.BufferedInputStream;

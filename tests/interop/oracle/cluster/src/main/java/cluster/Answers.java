@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package cluster;
 
 import org.apache.rocketmq.client.impl.producer.TopicPublishInfo;

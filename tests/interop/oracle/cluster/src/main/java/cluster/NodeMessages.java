@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 package cluster;
 
 import com.alibaba.fastjson.JSONArray;
