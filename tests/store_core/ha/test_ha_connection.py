@@ -187,7 +187,7 @@ def test_a_peer_that_only_begins_a_report_is_dropped(tmp_path, caplog):
                     break
         assert 1 < sent < 7
     (text,) = warnings_of(caplog)
-    assert "has sent no report for 1.0" in text
+    assert "has sent no report for " in text
     assert "haHousekeepingInterval" in text
 
 
