@@ -40,7 +40,7 @@ help: ## list these commands
 demo: $(READY) java ## read a bundled real store: topics, a time window, one key
 	$(BIN)/python -m rmqsource.demo $(ARGS)
 
-test: $(READY_SPARK) java ## run the tests that take minutes (ARGS="-k name": some; WORKERS=0: in one process)
+test: $(READY_SPARK) java ## run the fast tests, some minutes in all (ARGS="-k name": some; WORKERS=0: in one process)
 	$(BIN)/python -m pytest -m "not full and not interop and not soak" --hypothesis-profile=quick \
 		-n $(WORKERS) --dist worksteal $(ARGS)
 
@@ -74,7 +74,7 @@ clean: ## remove what these commands made
 	rm -rf tests/interop/oracle/target tests/interop/oracle/cluster/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-environment: $(READY)
+environment: $(READY) ## install everything that the tests need
 
 java:
 	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] \

@@ -82,7 +82,7 @@ def good(place: Path) -> Path:
 
 
 def damaged(place: Path) -> Path:
-    """Return a store with a damaged body, made as in README's example."""
+    """Return a store with a damaged body, made much as in the README."""
     with (good(place) / "commitlog" / "00000000000000131072").open("r+b") as segment:
         segment.seek(5000)
         segment.write(b"oops" * 100)

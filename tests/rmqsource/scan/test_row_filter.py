@@ -113,6 +113,24 @@ def test_topics_as_text_or_as_stored(kind):
     assert queue_offset_mask(topics, ids, offsets, bound).tolist() == [False, True]
 
 
+class RecordedPredicate:
+    """A predicate without conditions, which records the conditions it was asked for."""
+
+    def __init__(self):
+        self.asked = set()
+
+    def __getattr__(self, name):
+        self.asked.add(name)
+
+
+def test_each_condition_on_columns_needs_properties():
+    """A scan for a condition that is missing there would return all rows."""
+    filtered, needed = RecordedPredicate(), RecordedPredicate()
+    column_mask(None, 0, filtered)
+    needs_properties(needed)
+    assert "tags" in filtered.asked <= needed.asked
+
+
 def test_what_has_to_be_looked_at():
     assert not needs_properties(ScanPredicate(topics=frozenset("a")))
     assert needs_properties(ScanPredicate(tags=frozenset()))
