@@ -49,7 +49,9 @@ AnyPaths = Annotated[
         help="Store roots (storePathRootDir): paths, globs or URIs. Or give --namesrv.",
     ),
 ]
-Output = Annotated[Format, typer.Option("--format", help="Output format.")]
+Output = Annotated[
+    Format, typer.Option("--format", help="Output format; spreadsheet is CSV without formulas.")
+]
 Config = Annotated[
     Optional[str],
     typer.Option(
@@ -59,7 +61,10 @@ Config = Annotated[
 OptionFlags = Annotated[
     list[str],
     typer.Option(
-        "--option", metavar="KEY=VALUE", help="Any option of the Spark source; may be repeated."
+        "--option",
+        metavar="KEY=VALUE",
+        help="An option of the Spark source that fits the command, such as maxIndexNum=1000; "
+        "may be repeated.",
     ),
 ]
 _LIST = "comma-separated or repeated"
@@ -341,7 +346,7 @@ class ClusterSource:
         typer.Option(
             NAMESRV,
             metavar="HOST:PORT[;HOST:PORT]",
-            help="Name servers of a running cluster, instead of PATH.",
+            help="Name servers of a running cluster, which is read instead of a store.",
         ),
     ] = None
     credentials: Annotated[

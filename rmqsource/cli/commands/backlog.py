@@ -293,7 +293,10 @@ def add_waiting_commands(app: typer.Typer) -> None:
 At = Annotated[
     Optional[str],
     typer.Option(
-        "--at", metavar="TIME", show_default="now", help="Time at which messages count as overdue."
+        "--at",
+        metavar="TIME",
+        show_default="now",
+        help="Count what was due before this time as overdue.",
     ),
 ]
 
