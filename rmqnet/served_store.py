@@ -136,6 +136,10 @@ class ServedStore(ShuttingDown):
                 self.name_server.shutdown()
             self._changing.release()
 
+    def stop(self) -> None:
+        """Call `shutdown`: test fixtures that start a server stop it by this name."""
+        self.shutdown()
+
 
 def serve(  # noqa: PLR0913 (one parameter per option)
     path: str | os.PathLike[str],

@@ -387,6 +387,13 @@ def test_one_that_runs_may_be_started_again(tmp_path):
         assert registered == [1]
 
 
+def test_a_fixture_stops_what_it_started(tmp_path):
+    cluster = serve(tmp_path, settings=SIZES).start()
+    cluster.stop()
+    assert not cluster.controller.is_running
+    assert not (tmp_path / "abort").exists()
+
+
 def test_a_full_disk_at_the_end_leaves_nothing_open(tmp_path):
     before = _threads()
     cluster = serve(tmp_path, settings=SIZES).start()
