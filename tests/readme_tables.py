@@ -17,7 +17,7 @@ from rmqsource.live.live_options import LIVE_OPTION_TABLE, LIVE_SINK_OPTION_TABL
 from rmqsource.options.option_values import OptionInfo
 from rmqsource.options.source_options import OPTION_TABLE
 from rmqsource.sink.options import SINK_OPTION_TABLE
-from rmqsource.tables import LIVE_TABLES, TABLES, Table
+from rmqsource.tables import LIVE_TABLES, TABLES, Column, Table
 from tests.room_picture import PICTURE, room_picture
 
 README = Path(__file__).parent.parent / "README.md"
@@ -38,11 +38,17 @@ def live_columns_section() -> str:
 
 
 def _columns(tables: Iterable[Table]) -> Iterator[str]:
+    shown: list[Column] = []
     for table in tables:
-        yield f"\n**`{table.name}`**: {table.doc}\n"
+        is_more = bool(shown) and set(shown) <= set(table.columns)  # keys: messages, and more
+        more = "; the columns of `messages`, and" if is_more else ""
+        yield f"\n**`{table.name}`**: {table.doc}{more}\n"
         yield "| column | type | null | meaning |"
         yield "|---|---|---|---|"
+        shown = shown or list(table.columns)
         for column in table.columns:
+            if is_more and column in shown:
+                continue
             yield _row(f"`{column.name}`", column.type, column.nullable, column.doc)
         for column in table.on_demand:
             doc = f"{column.doc}; only if `.schema()` names it"
@@ -77,8 +83,8 @@ def live_options_section() -> str:
 
 
 def live_sink_options_section() -> str:
-    """Return every option for writes to a cluster."""
-    return _options(LIVE_SINK_OPTION_TABLE)
+    """Return every option for writes to a cluster but those of the connection, as for reads."""
+    return _options(info for info in LIVE_SINK_OPTION_TABLE if info not in LIVE_OPTION_TABLE)
 
 
 def settings_section(kind: type[Any]) -> str:
