@@ -30,7 +30,7 @@ from rmqsource.options.option_values import (
     parse_text,
 )
 from rmqsource.options.source_options import OPTION_TABLE, SourceOptions, parse_options
-from rmqsource.sink.options import CHECKPOINT_OPTION, SINK_OPTION_TABLE, SinkOptions, check_codec
+from rmqsource.sink.options import OF_QUERIES, SINK_OPTION_TABLE, SinkOptions, check_codec
 from rmqsource.tables import LIVE_TABLES
 from store_core.layout import LMQ_PREFIX, SCHEDULE_TOPIC
 
@@ -256,7 +256,7 @@ LIVE_OPTION_TABLE = (
 
 _SINK_NAMES = (
     *("topic", "compatibility", "compressBodyOver", "compression", "systemTopics", "badRows"),
-    *("maxMessageSize", "checkpointLocation"),
+    *("maxMessageSize", *OF_QUERIES),
 )
 
 LIVE_SINK_OPTION_TABLE = (
@@ -387,7 +387,7 @@ def parse_live_sink_options(options: Mapping[str, str]) -> LiveSinkOptions:
         secret.
     """
     given = given_options(options, LIVE_SINK_OPTION_TABLE, " to a write")
-    given.pop(CHECKPOINT_OPTION, None)
+    given = {name: each for name, each in given.items() if name not in OF_QUERIES}
     values = option_values(given)
     sink = filled(SinkOptions, values, path="")
     check_codec(sink)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 MAX_QUEUES = 65_536
 """Limit of queues in a topic: a broker and each client keep an object for every id below the
 highest."""
-CHECKPOINT_OPTION = "checkpointLocation"
+OF_QUERIES = ("checkpointLocation", "queryName")
+"""Options of a streaming query that Spark passes on to its sink."""
 _NEWER_CODECS = ("lz4", "zstd")
 _FIRST_WITH_CODECS = 5
 _topic = partial(parse_name, kind="topic")
@@ -106,11 +107,9 @@ SINK_OPTION_TABLE = (
     OptionInfo("path", parse_text, "root of one local store; `save(PATH)` sets it", field="path"),
     *options_of(SinkOptions),
     *STORE_OPTIONS,
-    OptionInfo(
-        CHECKPOINT_OPTION,
-        parse_text,
-        "Spark's own option of a streaming query; not used here",
-        field="checkpoint_location",
+    *(
+        OptionInfo(name, parse_text, "Spark's own of a streaming query; not used here", field=name)
+        for name in OF_QUERIES
     ),
 )
 """All options of writes to a store; no other place lists them."""

@@ -78,7 +78,8 @@ def test_a_streaming_batch_is_written_once(spark, read, tmp_path):
     def run():
         rows = spark.readStream.schema("topic string, body string").json(str(source))
         query = (
-            rows.writeStream.format("rocketmq-store")
+            rows.writeStream.queryName("orders")
+            .format("rocketmq-store")
             .options(**SIZES)
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
