@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams in a Spark session: rows, restarts, joins, mirrors, errors, progress.
 
-A watermark and a window are an example of docs/streaming.md, whose table its test compares.
+A watermark and a window are an example of docs/streaming.md, whose output its test compares.
 """
 
 from __future__ import annotations
