@@ -86,7 +86,7 @@ SHOWN = {
         "GetMessageStatus.FOUND",
         "['K155']",
         "b'one coffee'",
-        "True 0\nb'one tea'\n[True]\n",
+        "True 0\nb'one tea'\n",
     ),
     "writing.md": ("|[o1]|", "3 messages from a stream"),
 }
