@@ -81,7 +81,7 @@ SHOWN = {
         "|2026-01-01 00:00:00|  100|\n|2026-01-01 00:01:00|   50|\n|2026-01-01 00:03:00|   50|\n",
         "batch 0: 205 messages",
     ),
-    "serve.md": ("236 orders\n", "0 one espresso\n1 one tea\n"),
+    "serve.md": ("first of orders\n", "SEND_OK\n"),
     "store.md": (
         "GetMessageStatus.FOUND",
         "['K155']",
