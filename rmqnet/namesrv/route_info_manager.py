@@ -251,8 +251,7 @@ class RouteInfoManager:
         if live is None or live.data_version.state_version <= body.data_version.state_version:
             return False
         logger.warning(
-            "%s registers as broker %d of %s, but %s already has this id with a newer state: "
-            "ignored",
+            "ignored: %s registers as broker %d of %s, but %s has this id with a newer state",
             header.broker_addr,
             header.broker_id,
             header.broker_name,

@@ -68,8 +68,7 @@ app = CommandLine(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Inspect, check and repair the store of a RocketMQ broker; no broker is needed. "
-    "With --namesrv, the commands topics, messages, lag, send and tail use a running "
-    "cluster.",
+    "With --namesrv, topics, messages, lag, send and tail use a running cluster.",
     epilog=EXIT_CODES,
     rich_markup_mode=None,
 )

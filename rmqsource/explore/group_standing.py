@@ -83,8 +83,7 @@ def _text(row: dict[str, object]) -> str:
         return (
             f"group {row['group']!r} is {-int(str(row['lag'])):,} messages past the end of "
             f"{where}: its offset is {row['consumer_offset']}, the queue ends at "
-            f"{row['broker_offset']}; until its offset is reset, it gets none of the next "
-            "messages"
+            f"{row['broker_offset']}; until it is reset, it gets none of the next messages"
         )
     return (
         f"group {row['group']!r} has not consumed {int(str(row['expired'])):,} messages of "

@@ -195,8 +195,7 @@ def _check_segment_sizes(snapshot: StoreSnapshot, options: SourceOptions) -> Non
             surplus = segment.size - nominal
             advice = (
                 f"The names of the files prove that size, so {surplus} bytes at its end are "
-                "not part of the log: cut them off in a copy, or read without them with mode "
-                "PERMISSIVE"
+                "not part of the log: cut them off in a copy, or skip them with mode PERMISSIVE"
             )
         text = f"the file has {segment.size} bytes, but segments of this store have {nominal}. "
         raise StoreFormatError(f"{text}{advice[0].upper()}{advice[1:]}", segment.path)

@@ -97,8 +97,7 @@ def _check_needed(index: dict[str, int], default_topic: str | None) -> None:
         raise SinkSchemaError("there is no column 'body' (binary or string); add one")
     if "topic" not in index and default_topic is None:
         raise SinkSchemaError(
-            "there is no column 'topic'; add one, or give one topic for all rows with option "
-            "'topic'"
+            "there is no column 'topic'; add one, or set option 'topic' for all rows"
         )
 
 

@@ -381,8 +381,7 @@ def _topic_checks(columns: SourceColumns, plan: SinkPlan) -> Iterator[Check]:
         if not options.system_topics and topic_kind(topic) != _NORMAL:
             return (
                 f"{topic!r} is a topic of kind {topic_kind(topic)}, whose messages a broker "
-                "would deliver or check again; set option 'systemTopics' to true to write it "
-                "anyway"
+                "would deliver or check again; set option 'systemTopics' to write it anyway"
             )
         return None
 

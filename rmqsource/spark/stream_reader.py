@@ -78,8 +78,7 @@ class UnlimitedStreamReader(SparkStreamReader):
                 raise SourceOptionError(
                     name,
                     f"requires Spark {STREAM_LIMITS_SINCE}; this is {pyspark.__version__}, "
-                    "which asks sources for all waiting messages. Drop it, or use a later "
-                    "Spark",
+                    "which asks sources for all waiting messages. Drop it, or update Spark",
                 )
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as it was before 4.2

@@ -227,8 +227,7 @@ class FollowedStore:
             self._lose(
                 f"{what}: the log was cut. Rows that were delivered are no longer in it, and "
                 "records written since the cut have offsets that were read before",
-                f"it continues at offset {end}; records written between the cut and now are "
-                "skipped",
+                f"it continues at offset {end}; records written since the cut are skipped",
             )
             return Begin(end, RESUMED)
         self._lose(f"{what}: this is another log", f"it continues with its first record, at {low}")

@@ -197,8 +197,7 @@ def _directory_text(topic: Column) -> Column:
         sf.lit("--partition-by topic: no directory can be named after topic '"),
         sf.substring(topic, 1, 80),
         sf.lit(
-            "' (it is empty or too long); export without --partition-by topic, or leave the "
-            "topic out"
+            "' (empty or too long); leave the topic out, or export without --partition-by topic"
         ),
     )
     return sf.when(too_long | (topic == ""), sf.raise_error(reason)).otherwise(escaped)

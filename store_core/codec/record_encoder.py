@@ -106,8 +106,7 @@ def encode_records(
     sizes += _V6_GROWTH * (born_v6 + store_v6.astype(np.int64))
     if int(sizes.sum()) > _MAX_BLOCK_BYTES:
         raise ValueError(
-            f"the records have {int(sizes.sum())} bytes, more than 2 GiB: encode the batch in "
-            "slices"
+            f"the records have {int(sizes.sum())} bytes, more than 2 GiB: encode slices"
         )
     numbers = {name: _numbers(batch, name) for name in _NUMBERS if name in batch.schema.names}
     numbers["total_size"], numbers["body_length"] = sizes, body_bytes

@@ -142,10 +142,7 @@ def load_segments(
             text = f"the name is not a multiple of the file size {nominal}{hint}"
             raise StoreFormatError(text, segment.path)
     if segments and segments[-1].from_offset > _MAX_OFFSET - max(nominal, segments[-1].size):
-        text = (
-            f"a file of this name with {nominal} bytes would end after the largest possible byte "
-            "offset"
-        )
+        text = f"a file of this name with {nominal} bytes would end after the largest offset"
         raise StoreFormatError(text, segments[-1].path)
     if segments and nominal % unit_bytes:
         text = f"the file size {nominal} is not a multiple of {unit_bytes}{hint}"

@@ -129,8 +129,7 @@ class FrameReader:
         if not 0 <= body <= MAX_BODY_BYTES or offset < 0:
             raise ConnectionLostError(
                 f"{self._peer} does not send frames of a commit log: offset {offset}, {body} "
-                f"bytes (at most {MAX_BODY_BYTES} are possible); is this the haListenPort of a "
-                "master?"
+                f"bytes (at most {MAX_BODY_BYTES} are possible); is this a haListenPort?"
             )
         if self.next_offset is None:
             self._require_segment(offset)

@@ -298,8 +298,7 @@ class HAConnection:
         if silent_s > self._housekeeping_s:
             raise HAError(
                 f"it has sent no report for {silent_s:.1f} s (haHousekeepingInterval is "
-                f"{self._housekeeping_s:g} s): the slave or the network hangs; it may connect "
-                "again"
+                f"{self._housekeeping_s:g} s): slave or network hangs; it may connect again"
             )
         if self._heartbeat_is_due():
             self._send()

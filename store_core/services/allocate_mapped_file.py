@@ -156,10 +156,7 @@ class TransientStorePool:
         try:
             return self._free.popleft()
         except IndexError:
-            logger.warning(
-                "all buffers of the transient store pool are in use: a segment is written without "
-                "one"
-            )
+            logger.warning("all buffers of the transient store pool are in use: a segment has none")
             return None
 
     def give_back(self, buffer: memoryview) -> None:

@@ -188,8 +188,7 @@ class StoreLock:
     def _check_fork(self) -> None:
         if self._fd >= 0 and not self.is_held:
             raise StoreLockedError(
-                f"process {self._pid}, which forked this one, has the store open and goes on "
-                "using it",
+                f"process {self._pid}, which forked this one, has the store open",
                 self.root,
             )
 

@@ -201,8 +201,7 @@ class OffsetsBesideStore(ConsumerOffsetManager):
         self._file = None if path is None else str(Path(local_path(path)).absolute())
         if self._file is not None and not StoreDirectory(root).leaves(self._file):
             raise StoreConfigError(
-                f"offsets_file={path}: is inside the store, which is only read; choose another "
-                "place"
+                f"offsets_file={path}: is in the store, which is only read; choose another place"
             )
 
     def load(self) -> None:

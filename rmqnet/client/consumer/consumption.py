@@ -210,8 +210,7 @@ class ConcurrentConsumption:
         """Send back failed messages; return those no broker accepted, to be retried here."""
         if self._side.options.is_broadcasting:
             logger.warning(
-                "%d messages of %s failed, the first at offset %d: a broadcasting group does not "
-                "retry",
+                "%d messages of %s failed, the first at offset %d: broadcasting does not retry",
                 len(failed),
                 process_queue.queue,
                 failed[0].queue_offset,

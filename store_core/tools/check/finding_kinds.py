@@ -21,10 +21,7 @@ class Severity(Enum):
 
 _INDEX_FIX = "rocketmq-store rebuild-index rebuilds the index from the log"
 QUEUE_FIX = "rocketmq-store rebuild-queues rebuilds the queues from the log"
-_LOG_FIX = (
-    "read the intact messages with mode=PERMISSIVE; do not start a broker before you have copied "
-    "them"
-)
+_LOG_FIX = "read the intact messages with mode=PERMISSIVE; copy them before you start a broker"
 _START_FIX = "move the file out of the store before you start a broker"
 _COMPACTED_FIX = (
     "read the intact messages with access=compaction and mode=PERMISSIVE; restore "
@@ -139,8 +136,7 @@ class FindingKind(Enum):
         Severity.DAMAGE,
         "records whose flags say that they are prepared or rolled back in a transaction, but "
         "which have a queue offset, which brokers never give to such records: one of the two "
-        "is not what was stored. A rebuilt queue does not have them, and consumers do not "
-        "get them",
+        "is not what was stored. Neither a rebuilt queue nor consumers get them",
         "read them with access=commitlog",
     )
     SEGMENT_SIZE = (
@@ -155,8 +151,7 @@ class FindingKind(Enum):
     )
     NO_PERMISSION = (
         Severity.NOT_CHECKED,
-        "this user may not read the file, so neither it nor anything that depends on it was "
-        "checked",
+        "this user may not read the file: it and what depends on it were not checked",
         "check again as a user who may read it",
     )
     STALE_BYTES = (
@@ -256,8 +251,7 @@ class FindingKind(Enum):
     )
     UNIT_TAGS = (
         Severity.REPAIRABLE,
-        "units whose tags code is not that of their record: consumers that filter by tag miss "
-        "messages",
+        "units whose tags code is not their record's: consumers that filter by tag miss them",
         QUEUE_FIX,
     )
     UNIT_TIME = (
@@ -292,8 +286,7 @@ class FindingKind(Enum):
     )
     UNIT_OF_LOST_RECORD = (
         Severity.INFORMATION,
-        "units of records in the damaged parts of the log: this many messages of the queue "
-        "are lost",
+        "units of records in damaged parts of the log: so many messages of the queue are lost",
         _NONE,
     )
     QUEUE_HOLE = (
@@ -407,8 +400,7 @@ class FindingKind(Enum):
     )
     INDEX_BEHIND_END = (
         Severity.REPAIRABLE,
-        "entries that point past the end of the log: messages written there next will not be "
-        "indexed",
+        "entries past the end of the log: messages written there next will not be indexed",
         _INDEX_FIX,
     )
     INDEX_OF_LOST_RECORD = (
