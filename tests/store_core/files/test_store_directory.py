@@ -332,5 +332,5 @@ def test_a_file_that_would_end_behind_every_byte_offset_is_refused():
     assert load(entry(last - 100, 100), file_size=100).max_offset == last
     with pytest.raises(StoreFormatError, match="with 100 bytes would end after"):
         load(entry(last, 100), file_size=100)
-    with pytest.raises(StoreFormatError, match="end after the largest possible"):
+    with pytest.raises(StoreFormatError, match="end after the largest offset"):
         load(entry(last - 100, 10**9), file_size=100)
