@@ -231,7 +231,7 @@ class TestOffsets:
 
     def test_not_in_the_store(self, live):
         root = root_of(live)
-        with pytest.raises(StoreConfigError, match="is inside the store"):
+        with pytest.raises(StoreConfigError, match="is in the store"):
             serve(root, read_only=True, offsets_file=root / "offsets.json")
 
     def test_only_where_the_store_does_not_keep_them(self, tmp_path):
