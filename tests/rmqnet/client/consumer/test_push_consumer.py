@@ -217,15 +217,15 @@ def test_part_of_a_batch_and_a_level(broker: ScriptedQueues) -> None:
     sizes: list[int] = []
 
     def listener(messages: list[Message], context: ConsumeContext) -> None:
-        sizes.append(len(messages))
-        if not messages[0].reconsume_times:
+        if not messages[0].reconsume_times:  # those sent back may arrive before the second batch
+            sizes.append(len(messages))
             context.ack_index = 1
             context.delay_level_when_next_consume = -1
 
     with consuming(broker, listener, consume_message_batch_max_size=4):
         backs = broker.server.wait_for(RequestCode.CONSUMER_SEND_MSG_BACK, 4)
         wait_until(lambda: broker.committed("group", "orders").get(0) == 8, "the offset")
-    assert sizes[:2] == [4, 4]
+    assert sizes == [4, 4]
     ids = {each.ext_fields["originMsgId"] for each in backs}
     assert ids == {f"orders/0/{number}" for number in (2, 3, 6, 7)}
     assert {each.ext_fields["delayLevel"] for each in backs} == {"-1"}
