@@ -259,7 +259,7 @@ def _transactions(findings: ReportData) -> Judgement:
     ]
     todo = "The broker asks their producers again: check whether those are running."
     if given_up:
-        todo = "No consumer gets a message that was given up; its producers may send it again."
+        todo = "No consumer gets a message that was given up: ask its producers to send it again."
     text = f"{', '.join(parts)}."
     state = ACT if given_up else LOOK
     return Judgement("Transactions", state, text, todo, _commands("transactions", findings))

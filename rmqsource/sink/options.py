@@ -108,7 +108,7 @@ SINK_OPTION_TABLE = (
     *options_of(SinkOptions),
     *STORE_OPTIONS,
     *(
-        OptionInfo(name, parse_text, "Spark's own of a streaming query; not used here", field=name)
+        OptionInfo(name, parse_text, "Spark's option for the query; not used here", field=name)
         for name in OF_QUERIES
     ),
 )

@@ -251,7 +251,7 @@ class FindingKind(Enum):
     )
     UNIT_TAGS = (
         Severity.REPAIRABLE,
-        "units whose tags code is not their record's: consumers that filter by tag miss them",
+        "units whose tags code is not their record's: filters by tag miss these messages",
         QUEUE_FIX,
     )
     UNIT_TIME = (

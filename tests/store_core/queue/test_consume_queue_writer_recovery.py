@@ -186,10 +186,10 @@ def test_a_reader_sees_whole_units_while_files_come_and_go(tmp_path):
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(interval / 50)  # takes turns more often, and the writer waits less
     for reader in readers:
         reader.start()
     try:
+        sys.setswitchinterval(interval / 50)  # they take turns more often, the writer waits less
         for at in range(0, 300, 3):
             queue.append(in_row(range(at, at + 3), 1000 + 10 * at))
             queue.delete_expired(1000 + 10 * (at - 20))
