@@ -181,7 +181,7 @@ class MessageBatches:
         request = self.request
         keep = None if found is None or found.all() else pa.array(found)
         wanted = [name for name in request.columns if name in message_schema().names]
-        batch = {name: columns.column(name) for name in wanted}
+        batch = columns.columns(wanted)
         if request.table == _KEYS_TABLE:
             key, kind, row = explode_keys(
                 columns.column("keys"), columns.column("unique_key"), keep, request.predicate

@@ -198,7 +198,7 @@ def sql_result(
 
     Only the properties that the filter names are decoded.
     """
-    values = {name: columns.property_values(name) for name in sql_filter.property_names}
+    values = columns.property_columns(sql_filter.property_names)
     found = sql_filter.evaluate_columns(values, len(keep))
     failed = found.failed & keep
     first = ""

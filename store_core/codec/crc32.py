@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from store_core import native
 from store_core.layout import CRC32_PROPERTY_BYTES, NAME_VALUE_SEPARATOR, PROPERTY_CRC32
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ def crc32_ranges(data: npt.NDArray[np.uint8], starts: Int64s, ends: Int64s) -> C
         Contiguous bytes.
     """
     found = np.empty(len(starts), np.uint32)
+    if native.kernel is not None:
+        starts, ends = np.ascontiguousarray(starts), np.ascontiguousarray(ends)
+        native.kernel.crc32_ranges(data, starts, ends, found)
+        return found
     for first in range(0, len(starts), _BLOCK_ROWS):
         rows = slice(first, first + _BLOCK_ROWS)
         found[rows] = _block(data, starts[rows], ends[rows])

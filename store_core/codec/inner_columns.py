@@ -31,7 +31,7 @@ from store_core.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -136,10 +136,18 @@ class UnwrappedRows:
             return self._records.column(name).take(pa.array(self._record_row))
         return self._joined(self._items.column(name), lambda: self._records.column(name))
 
+    def columns(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return some columns of `message_schema`."""
+        return {name: self.column(name) for name in names}
+
     def property_values(self, name: str) -> Array:
         """Return the value of a property of each message, null where it is absent."""
         items = self._items.property_values(name)
         return self._joined(items, lambda: self._records.property_values(name))
+
+    def property_columns(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return `property_values` of some properties."""
+        return {name: self.property_values(name) for name in names}
 
     def _joined(self, items: Array, of_records: Callable[[], Array]) -> Array:
         """Merge the values of batch items and of plain records in row order."""

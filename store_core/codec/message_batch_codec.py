@@ -7,10 +7,11 @@ Row by row they equal ``message_codec`` and ``message``, which a property test c
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
+from store_core import native
 from store_core.arrow import gather_binary, pa, replace_rows
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.crc32 import BadBody
@@ -24,9 +25,15 @@ from store_core.layout import (
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
 )
+from store_core.native.dispatch_columns import (
+    DispatchColumns,
+    dispatch_columns,
+    topic_numbers,
+)
+from store_core.native.record_columns import RecordColumns, property_values, record_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -132,7 +139,9 @@ class MessageColumns:
         self._properties_block: Any = None
         self._topics: Any = known_topics
         self._few_texts: list[RecordTexts] | None = None
+        self._dispatched: DispatchColumns | None = None
         self._columns: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._inflated: Any = None
         self._bad_bodies: dict[int, str] = {}
 
@@ -169,9 +178,45 @@ class MessageColumns:
 
     def column(self, name: str) -> Array:
         """Return a column of `message_schema` as an Arrow array of that type."""
-        if name not in self._columns:
-            self._columns[name] = self._build(name)
-        return self._columns[name]
+        return self.columns([name])[name]
+
+    def columns(self, names: Sequence[str]) -> dict[str, Array]:
+        """Return some columns: together they are decoded in one pass."""
+        missing = [name for name in names if name not in self._columns]
+        if missing:
+            self._columns.update(self._decode(missing))
+        return {name: self._columns[name] for name in names}
+
+    def _decode(self, names: Sequence[str]) -> dict[str, Any]:
+        found = self._natively(names)
+        if found is None:
+            return {name: self._build(name) for name in names}
+        if "body" in found and not self._raw_body:
+            found["body"] = self._inflated = self._inflate(found["body"])
+        return found
+
+    def _natively(self, names: Sequence[str]) -> dict[str, Any] | None:
+        """Return columns as stored from the kernel, the rows that it refuses from NumPy."""
+        if not self.suits_kernel():
+            return None
+        frames = self.frames
+        types = {name: message_schema().field(name).type for name in names}
+        data, position = frames.data, frames.position
+        found = record_columns(data, position, frames.parts, types, PROPERTY_OF_COLUMN)
+        return None if found is None else self._completed(found, MessageColumns._build)
+
+    def _completed(
+        self, found: RecordColumns, build: Callable[[MessageColumns, str], Array]
+    ) -> dict[str, Any]:
+        """Return columns with the rows that the kernel refused, which ``build`` makes."""
+        if not len(found.refused):
+            return found.columns
+        rows = found.refused.astype(np.int64)
+        others = MessageColumns(self.frames.take(rows), raw_body=True)
+        return {
+            name: replace_rows(column, rows, build(others, name))
+            for name, column in found.columns.items()
+        }
 
     def _build(self, name: str) -> Array:  # noqa: PLR0911 (a table of columns)
         frames = self.frames
@@ -204,6 +249,30 @@ class MessageColumns:
             self._few_texts = _texts(self.frames)
         return self._few_texts
 
+    def dispatched(self) -> DispatchColumns | None:
+        """Return what queues and index need, from one pass; None without the kernel."""
+        if self._dispatched is None and self.suits_kernel():
+            frames = self.frames
+            self._dispatched = dispatch_columns(frames.data, frames.position, frames.parts)
+        return self._dispatched
+
+    def topic_numbers(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+        """Return a number for each record's topic, and the topics as stored, by number."""
+        frames = self.frames
+        found = None
+        if self.suits_kernel():
+            found = topic_numbers(frames.data, frames.position, frames.parts)
+        if found is not None:
+            return found
+        topics = self.topics()
+        return topics.indices.to_numpy(), topics.dictionary.to_pylist()
+
+    def suits_kernel(self) -> bool:
+        """Return whether there is a kernel, and the records are whole and in one piece of bytes."""
+        if native.kernel is None or self._known is not None or not len(self.frames):
+            return False
+        return bool(self.frames.ok.all())
+
     def topics(self) -> Array:
         """Return the topics as stored: a ``pa.DictionaryArray`` of bytes."""
         if self._topics is None:
@@ -214,15 +283,37 @@ class MessageColumns:
 
     def has_property(self, name: str) -> bool:
         """Return whether any row has a property; cheaper than `property_values`."""
+        if self.suits_kernel():
+            return self.property_values(name).null_count < len(self.frames)
         if self._known is None:
             return self._property_columns().holds(name)
         return name in self._known and self._known[name].null_count < len(self.frames)
 
     def property_values(self, name: str) -> Array:
         """Return the values of a property, null where it is absent."""
+        return self.property_columns([name])[name]
+
+    def property_columns(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return `property_values` of some properties: together they are found in one pass."""
+        names = list(names)
+        missing = [name for name in names if name not in self._values]
+        if missing:
+            self._values.update(self._values_of(missing))
+        return {name: self._values[name] for name in names}
+
+    def _values_of(self, names: list[str]) -> dict[str, Any]:
+        frames, found = self.frames, None
+        if self.suits_kernel() and len(names) <= native.kernel.MOST_NAMES:
+            found = property_values(frames.data, frames.position, frames.parts, names)
+        if found is not None:
+            return self._completed(found, MessageColumns._split_values)
         if self._known is None:
-            return self._property_columns().values_of(name)
-        return self._known[name] if name in self._known else pa.nulls(len(self.frames), pa.string())
+            return {name: self._split_values(name) for name in names}
+        none = pa.nulls(len(frames), pa.string())
+        return {name: self._known.get(name, none) for name in names}
+
+    def _split_values(self, name: str) -> Array:
+        return self._property_columns().values_of(name)
 
     def _block(self) -> Array:
         if self._properties_block is None:

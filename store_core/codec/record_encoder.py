@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from store_core import native
 from store_core.arrow import binary_parts, pa, pc, replace_rows
 from store_core.codec.crc32 import crc32, crc32_ranges
 from store_core.codec.message_codec import crc_digits
@@ -109,6 +110,9 @@ def encode_records(
             f"the records have {int(sizes.sum())} bytes, more than 2 GiB: encode slices"
         )
     numbers = {name: _numbers(batch, name) for name in _NUMBERS if name in batch.schema.names}
+    texts = [topic, body, properties, tail, *hosts.values()]
+    if native.kernel is not None and batch.num_rows:
+        return _encoded_natively(texts, numbers, sizes, property_crc)
     numbers["total_size"], numbers["body_length"] = sizes, body_bytes
     numbers["body_crc"] = _body_crcs(body)
     numbers["magic_code"] = np.where(wide_topic, MESSAGE_MAGIC_CODE_V2, MESSAGE_MAGIC_CODE)
@@ -128,6 +132,26 @@ def encode_records(
         sizes=sizes,
         body_crc=numbers["body_crc"],
         store_timestamp_at=starts + _store_timestamp_at(born_v6),
+        property_crc=property_crc,
+    )
+
+
+def _encoded_natively(
+    texts: list[Any], numbers: dict[str, npt.NDArray[Any]], sizes: Int64s, property_crc: bool
+) -> EncodedRecords:
+    """Encode checked columns: topic, body, properties, tail and hosts, and numbers."""
+    rows = len(sizes)
+    block, starts, time_at = np.empty(int(sizes.sum()), np.uint8), *np.empty((2, rows), np.int64)
+    body_crc = np.empty(rows, np.int32)
+    parts = [part for text in texts for part in binary_parts(text)]
+    given = [numbers.get(name) for name in _NUMBERS]
+    native.kernel.encode(block, starts, time_at, body_crc, *parts, *given)
+    return EncodedRecords(
+        block=block,
+        starts=starts,
+        sizes=sizes,
+        body_crc=body_crc,
+        store_timestamp_at=time_at,
         property_crc=property_crc,
     )
 
@@ -251,7 +275,7 @@ def _joined(columns: list[Any]) -> npt.NDArray[np.uint8]:
 def _properties(batch: RecordBatch, property_crc: bool) -> tuple[Any, Any, Int64s]:
     """Return properties, the tail of each, and the length of both together."""
     properties = _binary(batch, "properties_raw")
-    tail, tail_bytes = _empty(), np.zeros(batch.num_rows, np.int64)
+    tail, tail_bytes = pa.repeat(_empty(), batch.num_rows), np.zeros(batch.num_rows, np.int64)
     if property_crc:
         properties, tail, tail_bytes = _reserve_crc(properties)
     lengths = _lengths(properties) + tail_bytes

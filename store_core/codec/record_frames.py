@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from store_core import native as native_path
 from store_core.arrow import gather_binary
 from store_core.codec.java_string import is_name
 from store_core.layout import (
@@ -76,7 +77,16 @@ class RecordFrames:
         The bytes; positions are relative to its start.
     body_start, body_length, topic_start, topic_length, properties_start, properties_length
         ``int64`` arrays of length n; within bounds in the rows that ``ok`` marks.
+    parts
+        These six as the rows of one array.
     """
+
+    body_start: Int64s
+    body_length: Int64s
+    topic_start: Int64s
+    topic_length: Int64s
+    properties_start: Int64s
+    properties_length: Int64s
 
     def __init__(
         self, data: npt.NDArray[np.uint8], base_offset: int | Int64s, position: Int64s
@@ -84,10 +94,16 @@ class RecordFrames:
         self.data = data
         self.base_offset = base_offset
         self.position = position
-        self._groups = _gather_headers(data, position)
+        self._header_groups: _Groups | None = None
         self._columns: dict[str, npt.NDArray[Any]] = {}
         self.shared: Any = None
-        self._place()
+        self.parts: Int64s = np.empty((len(_PARTS), len(position)), np.int64)
+        self.ok: Bools = np.empty(len(position), np.bool_)
+        if native_path.kernel is None:
+            self._place()
+        else:
+            self._place_natively()
+        self._name_parts()
 
     def __len__(self) -> int:
         return len(self.position)
@@ -95,7 +111,7 @@ class RecordFrames:
     def column(self, field: str) -> npt.NDArray[Any]:
         """Return a header field of all rows in native byte order; for hosts use `hosts`."""
         if field not in self._columns:
-            self._columns[field] = self._assemble(field)
+            self._columns[field] = self._read(field)
         return self._columns[field]
 
     def hosts(self, field: str) -> list[tuple[Int64s | None, npt.NDArray[np.uint8]]]:
@@ -104,7 +120,7 @@ class RecordFrames:
         ``rows`` is None when one group holds every row.
         """
         groups = []
-        for rows, header in self._groups:
+        for rows, header in self._groups():
             width = header.dtype[field].itemsize
             raw = np.ascontiguousarray(header[field]).view(np.uint8).reshape(len(header), width)
             groups.append((rows, raw))
@@ -116,26 +132,43 @@ class RecordFrames:
         part.data, base, part.shared = self.data, self.base_offset, None
         part.base_offset = base if isinstance(base, int) else base[rows]
         part._columns = {name: values[rows] for name, values in self._columns.items()}
-        part._groups = _take_groups(self._groups, rows, len(self))
-        for name in _PLACES:
-            setattr(part, name, getattr(self, name)[rows])
+        groups = self._header_groups
+        part._header_groups = None if groups is None else _take_groups(groups, rows, len(self))
+        part.position, part.ok = self.position[rows], self.ok[rows]
+        part.parts = self.parts.take(rows, axis=1)
+        part._name_parts()
         return part
 
-    def _assemble(self, field: str) -> npt.NDArray[Any]:
-        if len(self._groups) == 1:
-            return native(self._groups[0][1][field])
-        first = self._groups[0][1][field]
+    def _name_parts(self) -> None:
+        for name, values in zip(_PARTS, self.parts):
+            setattr(self, name, values)
+
+    def _groups(self) -> _Groups:
+        if self._header_groups is None:
+            self._header_groups = _gather_headers(self.data, self.position)
+        return self._header_groups
+
+    def _read(self, field: str) -> npt.NDArray[Any]:
+        if native_path.kernel is not None:
+            found = np.empty(len(self), HEADER_IPV4.dtype[field].newbyteorder("="))
+            number = native_path.kernel.HEADER_FIELDS.index(field)
+            native_path.kernel.header_field(self.data, self.position, number, found)
+            return found
+        groups = self._groups()
+        if len(groups) == 1:
+            return native(groups[0][1][field])
+        first = groups[0][1][field]
         out = np.empty(len(self), first.dtype.newbyteorder("="))
-        for rows, header in self._groups:
+        for rows, header in groups:
             out[rows] = header[field]
         return out
 
     def _place(self) -> None:
         data, position = self.data, self.position
         end = position + self.column("total_size")
-        self.body_start = position + self._header_bytes()
-        self.body_length = self.column("body_length").astype(np.int64)
-        ok = (self.body_length >= 0) & (end <= len(data))
+        body_start = position + self._header_bytes()
+        body_length = self.column("body_length").astype(np.int64)
+        ok = (body_length >= 0) & (end <= len(data))
         ok &= position + self.base_offset == self.column("commit_log_offset")
         magic_code = self.column("magic_code")
         v2 = magic_code == MESSAGE_MAGIC_CODE_V2
@@ -143,25 +176,42 @@ class RecordFrames:
         length_bytes: Int64s | int = TOPIC_LENGTH_V1.size
         if v2.any():
             length_bytes = np.where(v2, TOPIC_LENGTH_V2.size, TOPIC_LENGTH_V1.size)
-        body_end = self.body_start + self.body_length
+        body_end = body_start + body_length
         ok &= body_end + length_bytes + PROPERTIES_LENGTH.size <= end
-        self.topic_length = _read_lengths(TOPIC_LENGTH_V1, data, body_end, ok)
+        topic_length = _read_lengths(TOPIC_LENGTH_V1, data, body_end, ok)
         if v2.any():
             wide = _read_lengths(TOPIC_LENGTH_V2, data, body_end, ok & v2)
-            self.topic_length = np.where(v2, wide, self.topic_length)
-        self.topic_start = body_end + length_bytes
-        topic_end = self.topic_start + self.topic_length
-        self.properties_start = topic_end + PROPERTIES_LENGTH.size
-        ok &= (self.topic_length >= 0) & (self.properties_start <= end)
-        self.properties_length = _read_lengths(PROPERTIES_LENGTH, data, topic_end, ok)
-        ok &= self.properties_length >= 0
-        self.ok = ok & (self.properties_start + self.properties_length == end)
+            topic_length = np.where(v2, wide, topic_length)
+        topic_start = body_end + length_bytes
+        topic_end = topic_start + topic_length
+        properties_start = topic_end + PROPERTIES_LENGTH.size
+        ok &= (topic_length >= 0) & (properties_start <= end)
+        properties_length = _read_lengths(PROPERTIES_LENGTH, data, topic_end, ok)
+        ok &= properties_length >= 0
+        self.ok = ok & (properties_start + properties_length == end)
+        found = (body_start, body_length, topic_start, topic_length)
+        self.parts[:] = (*found, properties_start, properties_length)
+
+    def _place_natively(self) -> None:
+        """Do as `_place`; the fields that it checks are retained, as others may write the data."""
+        base, position = self.base_offset, np.ascontiguousarray(self.position, np.int64)
+        if not isinstance(base, int):
+            base = np.ascontiguousarray(np.broadcast_to(base, position.shape), np.int64)
+        total_size, sys_flag = np.empty((2, len(position)), np.int32)
+        native_path.kernel.place_records(
+            self.data, base, position, self.parts, self.ok, total_size, sys_flag
+        )
+        self.position = position
+        self._columns = {"total_size": total_size, "sys_flag": sys_flag}
+        if self.ok.all():
+            self._columns["commit_log_offset"] = position + base
 
     def _header_bytes(self) -> Int64s | int:
-        if len(self._groups) == 1:
-            return self._groups[0][1].dtype.itemsize
+        groups = self._groups()
+        if len(groups) == 1:
+            return groups[0][1].dtype.itemsize
         sizes = np.empty(len(self), np.int64)
-        for rows, header in self._groups:
+        for rows, header in groups:
             sizes[rows] = header.dtype.itemsize
         return sizes
 
@@ -187,15 +237,13 @@ class KnownFrames(RecordFrames):
         return KnownFrames({name: values[rows] for name, values in self._columns.items()})
 
 
-_PLACES = (
-    "position",
+_PARTS = (
     "body_start",
     "body_length",
     "topic_start",
     "topic_length",
     "properties_start",
     "properties_length",
-    "ok",
 )
 
 
@@ -300,6 +348,8 @@ def walk_records(
     max_rows, max_bytes
         The walk ends after this many records, or with the record that reaches this many bytes.
     """
+    if native_path.kernel is not None:
+        return _walk_natively(data, start, stop, max_rows, max_bytes)
     end = len(data)
     bytes_stop = min(stop, end - BLANK_RECORD_BYTES + 1, start + max_bytes)
     most = max(bytes_stop - start, 0) // MIN_RECORD_BYTES + 1  # bounds the steps of small sizes
@@ -316,6 +366,17 @@ def walk_records(
     # Fewer than eight bytes are too few for a record.
     failed = at < min(stop, end) and at > end - BLANK_RECORD_BYTES
     return Walk(starts, at, failed, blank=False)
+
+
+def _walk_natively(
+    data: npt.NDArray[np.uint8], start: int, stop: int, max_rows: int, max_bytes: int
+) -> Walk:
+    room = max(min(stop, len(data), start + max_bytes) - start, 0) // MIN_RECORD_BYTES + 1
+    starts = np.empty(min(max_rows, room), np.int64)
+    count, at, failed, blank = native_path.kernel.walk_records(
+        data, start, stop, max_rows, max_bytes, starts
+    )
+    return Walk(starts[:count].copy(), at, bool(failed), bool(blank))
 
 
 def walk_entries(

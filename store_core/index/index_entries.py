@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.commit_log import ReadableLog
+    from store_core.native.dispatch_columns import DispatchColumns
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
@@ -85,6 +86,9 @@ def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
     with_tags
         Make entries for tags, too, as brokers from 5.4.0 on do (see `tag_hash`).
     """
+    found = columns.dispatched()
+    if found is not None and not len(found.refused):
+        return _dispatched_entries(columns.frames, found, with_tags=with_tags)
     frames = columns.frames
     last = int(frames.column("commit_log_offset")[-1]) if len(frames) else -1
     indexed = frames.column("sys_flag") & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
@@ -122,6 +126,20 @@ def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
         frames.column("commit_log_offset")[row],
         frames.column("store_timestamp")[row],
         last,
+    )
+
+
+def _dispatched_entries(
+    frames: RecordFrames, found: DispatchColumns, *, with_tags: bool
+) -> IndexEntries:
+    """Return the entries that the kernel found."""
+    hashes, row = found.entry_hash, found.entry_row
+    if not with_tags and found.entry_is_tag.any():
+        kept = ~found.entry_is_tag
+        hashes, row = hashes[kept], row[kept]
+    offsets = frames.column("commit_log_offset")
+    return IndexEntries(
+        hashes, offsets[row], frames.column("store_timestamp")[row], int(offsets[-1])
     )
 
 

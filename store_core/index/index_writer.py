@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
+from store_core import native
 from store_core.errors import StoreConfigError
 from store_core.files.byte_source import LocalByteSource, open_to_write, read_error
 from store_core.files.file_writing import (
@@ -342,25 +343,35 @@ class IndexFileWriter:
 
         If that fails, nothing has changed, and the same entries can be given again.
         """
-        slot = (key_hash % np.int32(len(self._slots))).astype(np.int64)
-        held = self._slots[slot]
+        slot = np.full(len(key_hash), -1, np.int64)
+        held = np.empty(len(key_hash), self._slots.dtype)
+        link = self._link if native.kernel is None else self._link_natively
         try:
-            self.header = self._append(slot, held, key_hash, commit_log_offset, store_timestamp)
+            entries = np.empty(len(key_hash), INDEX_ENTRY.dtype)
+            used = link(entries, slot, held, key_hash, commit_log_offset, store_timestamp)
+            self.header = self._written(entries, slot, used, store_timestamp)
         except BaseException:  # not only of the disk: memory or numpy's own files may fail, too
-            self._slots[slot] = held
+            changed = np.flatnonzero(slot >= 0)[::-1]  # of entries that share a slot the first counts
+            self._slots[slot[changed]] = held[changed]
             raise
 
-    def _append(
+    def _link(
         self,
+        entries: npt.NDArray[np.void],
         slot: Int64s,
         held: npt.NDArray[Any],
         key_hash: Int32s,
         commit_log_offset: Int64s,
         store_timestamp: Int64s,
-    ) -> IndexHeader:
-        """Point slots at new entries, write the entries, and return the header with them."""
-        header, count = self.header, len(key_hash)
-        number = header.index_count
+    ) -> int:
+        """Fill entries, point their slots at them, and return how many slots were empty before.
+
+        What the slots held, and then which they are, is in ``held`` and ``slot`` before any changes.
+        """
+        number, count = self.header.index_count, len(key_hash)
+        chosen = (key_hash % np.int32(len(self._slots))).astype(np.int64)
+        held[:] = self._slots[chosen]
+        slot[:] = chosen
         newest = held.astype(np.int32)
         # A slot that does not point at an entry of the file counts as empty.
         newest[(newest < 0) | (newest >= number)] = 0
@@ -368,24 +379,50 @@ class IndexFileWriter:
         # Of rows that share a slot, an arbitrary one stays. Numpy swaps bytes slowly in a scatter.
         self._slots.view(np.int32)[slot] = own.astype(self._slots.dtype).view(np.int32)
         stays = self._slots[slot] == own
-        previous = newest if stays.all() else self._chained(newest, slot, number, stays)
-        entries = np.empty(count, INDEX_ENTRY.dtype)
         entries["key_hash"] = key_hash
         entries["commit_log_offset"] = commit_log_offset
         entries["time_diff_seconds"] = self._time_diffs(store_timestamp)
-        entries["previous_entry"] = previous
+        entries["previous_entry"] = (
+            newest if stays.all() else self._chained(newest, slot, number, stays)
+        )
+        return int(np.count_nonzero(stays & (newest == 0)))
+
+    def _link_natively(
+        self,
+        entries: npt.NDArray[np.void],
+        slot: Int64s,
+        held: npt.NDArray[Any],
+        key_hash: Int32s,
+        commit_log_offset: Int64s,
+        store_timestamp: Int64s,
+    ) -> int:
+        """Do as `_link`."""
+        diffs = self._time_diffs(store_timestamp).astype(np.int32)
+        number = self.header.index_count
+        used: int = native.kernel.link(
+            self._slots, key_hash, commit_log_offset, diffs, number, entries, slot, held
+        )
+        return used
+
+    def _written(
+        self, entries: npt.NDArray[np.void], slot: Int64s, used: int, store_timestamp: Int64s
+    ) -> IndexHeader:
+        """Write entries, and return the header with them."""
+        header = self.header
+        number, count = header.index_count, len(entries)
         at = index_file_bytes(len(self._slots), 0) + number * INDEX_ENTRY.size
         self._write(memoryview(entries.view(np.uint8)), at)
         start_writeback(self._descriptor, at, entries.nbytes)  # slots are written many times
         self._dirty[(slot * INDEX_SLOT.size + INDEX_HEADER.size) >> _PAGE_BITS] = True
         if number == 1:
+            first = int(entries["commit_log_offset"][0])
             header = header._replace(
-                begin_timestamp=int(store_timestamp[0]), begin_phy_offset=int(commit_log_offset[0])
+                begin_timestamp=int(store_timestamp[0]), begin_phy_offset=first
             )
         return header._replace(
             end_timestamp=int(store_timestamp[-1]),
-            end_phy_offset=int(commit_log_offset[-1]),
-            hash_slot_count=header.hash_slot_count + int(np.count_nonzero(stays & (newest == 0))),
+            end_phy_offset=int(entries["commit_log_offset"][-1]),
+            hash_slot_count=header.hash_slot_count + used,
             index_count=number + count,
         )
 

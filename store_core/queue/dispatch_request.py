@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from store_core.arrow import pa
-from store_core.codec.java_string import java_integer, java_split, string_hash, string_hashes
+from store_core.codec.java_string import decode_utf8, java_integer, java_split, string_hash, string_hashes
 from store_core.codec.message_batch_codec import MessageColumns
-from store_core.codec.property_columns import utf8_column
 from store_core.layout import (
     LMQ_PREFIX,
     NOT_QUEUED_BIT,
@@ -118,6 +117,9 @@ class DispatchRequests:
         """Yield (topic, queue id, rows in order) of each queue."""
         if len(self) == 0:
             return
+        if len(self) == 1:  # often, where single messages are put
+            yield self.topics[int(self.topic_code[0])], int(self.queue_id[0]), self
+            return
         key = (self.topic_code.astype(np.int64) << 32) | self.queue_id.view(np.uint32)
         code = _numbered(key)
         count = np.bincount(code)
@@ -218,7 +220,10 @@ class DispatchDecoder:
     def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
         """Return what `decode` does, from columns that the caller uses for other things too."""
         outline = self._outline(columns)
-        texts = columns.few_texts()
+        found = columns.dispatched()
+        if found is not None and not found.kinds.any():
+            return self._ordinary_requests(outline, columns, found.tags_code)
+        texts = columns.few_texts() if found is None else None
         if texts is not None and not _need_columns(texts):
             return self._plain_requests(outline, columns, texts)
         batch = _inner_batches(columns, outline.queue_offset)
@@ -235,6 +240,18 @@ class DispatchDecoder:
             return requests
         both = concat_requests([requests, light])
         return both.take(np.argsort(both.commit_log_offset, kind="stable"))
+
+    def _ordinary_requests(
+        self, outline: DispatchRequests, columns: MessageColumns, tags_code: npt.NDArray[np.int32]
+    ) -> DispatchRequests:
+        """Return the requests of records that name neither a batch nor further queues."""
+        requests = replace(
+            outline,
+            tags_code=tags_code.astype(np.int64),
+            filter_bitmap=None if self._filter_bitmaps is None else self._filter_bitmaps(columns),
+        )
+        self._set_deliver_times(requests, columns)
+        return requests
 
     def _plain_requests(
         self, outline: DispatchRequests, columns: MessageColumns, texts: list[RecordTexts]
@@ -256,12 +273,12 @@ class DispatchDecoder:
         return string_hash(text.properties.get(PROPERTY_TAGS, ""))
 
     def _topic_codes(self, columns: MessageColumns) -> npt.NDArray[np.int32]:
-        texts = columns.few_texts()
+        texts = None if columns.suits_kernel() else columns.few_texts()
         if texts is not None:
             return np.array([self._code(text.topic) for text in texts], np.int32)
-        encoded = columns.topics()
-        codes = [self._code(name) for name in utf8_column(encoded.dictionary).to_pylist()]
-        code_of_row: npt.NDArray[np.int32] = np.array(codes, np.int32)[encoded.indices.to_numpy()]
+        numbers, topics = columns.topic_numbers()
+        codes = [self._code(decode_utf8(topic)) for topic in topics]
+        code_of_row: npt.NDArray[np.int32] = np.array(codes, np.int32)[numbers]
         return code_of_row
 
     def _code(self, topic: str) -> int:
@@ -271,15 +288,16 @@ class DispatchDecoder:
         return self._code_of[topic]
 
     def _set_deliver_times(self, requests: DispatchRequests, columns: MessageColumns) -> None:
-        code = self._code_of.get(SCHEDULE_TOPIC)
-        if code is None:
+        code = self._code_of.get(SCHEDULE_TOPIC, -1)
+        rows = np.flatnonzero(requests.topic_code == code)
+        if not len(rows):
             return
-        values = columns.property_values(PROPERTY_DELAY).dictionary_encode()
+        values = columns.of_rows(rows).property_values(PROPERTY_DELAY).dictionary_encode()
         delays = [self._delay_ms(text) for text in values.dictionary.to_pylist()]
         index = values.indices.fill_null(len(delays)).to_numpy()
         delay = np.array([*delays, -1], np.int64)[index]
-        rows = np.flatnonzero((requests.topic_code == code) & (delay >= 0))
-        requests.tags_code[rows] = requests.store_timestamp[rows] + delay[rows]
+        delayed = rows[delay >= 0]
+        requests.tags_code[delayed] = requests.store_timestamp[delayed] + delay[delay >= 0]
 
     def _delay_ms(self, text: str) -> int:
         """Return the delay of a level in ms; -1 if the text is not a level."""

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What queues and index need to know of many records. */
+#ifndef ROCKETMQ_STORE_DISPATCH_H
+#define ROCKETMQ_STORE_DISPATCH_H
+
+#include "kernel.h"
+
+enum { IS_REFUSED = 1, HAS_INNER_NUM = 2, HAS_FURTHER_QUEUES = 4 };
+
+typedef struct {
+    Records in;
+    int32_t *tags_code; /* hash of TAGS, 0 without */
+    uint8_t *kinds;
+    int32_t *entry_hash, *entry_row; /* entries of the index, in order */
+    uint8_t *entry_is_tag;
+    int64_t most_entries, entries;
+} Dispatch;
+
+/* Return 0 if there are more than most_entries. */
+int dispatch_records(Dispatch *dispatch);
+
+/* Names, such as topics, of many records. */
+typedef struct {
+    bytes data;
+    int64_t rows;
+    const int64_t *start, *bytes_of;
+    int32_t *code, *first_row; /* of each row; of each code, as they appear */
+    int32_t *table;            /* more than `rows`, a power of two; all -1 */
+    int64_t table_rows;
+} Numbering;
+
+/* Return how many distinct names there are; -1 if too many have one hash. */
+int64_t number_names(Numbering *numbering);
+
+#endif

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Python's side of the kernel: buffers in, buffers filled. Many rows are done without the GIL. */
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "columns.h"
+#include "dispatch.h"
+#include "encode.h"
+#include "index.h"
+
+#define ROWS_WITH_GIL 64 /* fewer rows, of few bytes, are done before another thread would have begun */
+#define BYTES_WITH_GIL (1 << 15)
+#define MOST_ARGUMENTS 24
+
+typedef struct {
+    Py_buffer views[MOST_ARGUMENTS];
+    int count;
+} Buffers;
+
+static void release(Buffers *buffers)
+{
+    while (buffers->count) PyBuffer_Release(&buffers->views[--buffers->count]);
+}
+
+static const int64_t nowhere[1]; /* stands for the buffer of an empty array */
+
+/* Return a contiguous buffer of exactly `expected` bytes (any number if negative), for values of
+ * `width` bytes; NULL: error. */
+static void *get(Buffers *buffers, PyObject *object, int64_t expected, int width, int flags)
+{
+    Py_buffer *view = &buffers->views[buffers->count];
+    if (PyObject_GetBuffer(object, view, flags) < 0) return NULL;
+    buffers->count++;
+    if (!view->len) view->buf = (void *)nowhere;
+    if (expected >= 0 && view->len != expected)
+        PyErr_Format(PyExc_ValueError, "expected an array of %lld bytes, not %zd", (long long)expected, view->len);
+    else if ((uintptr_t)view->buf % (size_t)width || view->len % width)
+        PyErr_Format(PyExc_ValueError, "expected an aligned array of numbers of %d bytes", width);
+    else
+        return view->buf;
+    return NULL;
+}
+
+static int has_arguments(Py_ssize_t given, Py_ssize_t expected)
+{
+    if (given == expected) return 1;
+    PyErr_Format(PyExc_TypeError, "expected %zd arguments, not %zd", expected, given);
+    return 0;
+}
+
+static int get_int64(PyObject *object, int64_t *value)
+{
+    *value = PyLong_AsLongLong(object);
+    return *value != -1 || !PyErr_Occurred();
+}
+
+#define WITHOUT_GIL(rows, size, work)                                      \
+    do {                                                                  \
+        int is_long = (rows) > ROWS_WITH_GIL || (size) > BYTES_WITH_GIL;     \
+        PyThreadState *state = is_long ? PyEval_SaveThread() : NULL;         \
+        work;                                                             \
+        if (state) PyEval_RestoreThread(state);                           \
+    } while (0)
+
+static PyObject *nothing(Buffers *buffers, int is_done)
+{
+    release(buffers);
+    if (!is_done) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- crc32_ranges(data, starts, ends, found) ---- */
+
+static int64_t fill_crcs(bytes data, int64_t length, const int64_t *starts, const int64_t *ends, int64_t rows,
+                         uint32_t *found)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        if (starts[row] < 0 || ends[row] < starts[row] || ends[row] > length) return row;
+        found[row] = stored_crc32(data + starts[row], ends[row] - starts[row]);
+    }
+    return rows;
+}
+
+static PyObject *crc32_ranges(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    bytes data;
+    int64_t *starts, *ends, rows, done = -1;
+    uint32_t *found;
+    if (has_arguments(given, 4) && (data = get(&buffers, args[0], -1, 1, PyBUF_SIMPLE)) &&
+        (starts = get(&buffers, args[1], -1, 8, PyBUF_SIMPLE)) &&
+        (ends = get(&buffers, args[2], buffers.views[1].len, 8, PyBUF_SIMPLE)) &&
+        (found = get(&buffers, args[3], buffers.views[1].len / 2, 4, PyBUF_WRITABLE))) {
+        rows = buffers.views[1].len / 8;
+        WITHOUT_GIL(rows, buffers.views[0].len, done = fill_crcs(data, buffers.views[0].len, starts, ends, rows, found));
+        if (done < rows) PyErr_Format(PyExc_ValueError, "range %lld is not inside the data", (long long)done);
+        else return nothing(&buffers, 1);
+    }
+    return nothing(&buffers, 0);
+}
+
+/* ---- walk_records(data, start, stop, max_rows, max_bytes, starts) ---- */
+
+static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    bytes data;
+    int64_t start, stop, max_rows, max_bytes, *starts;
+    PyObject *result = NULL;
+    if (has_arguments(given, 6) && (data = get(&buffers, args[0], -1, 1, PyBUF_SIMPLE)) && get_int64(args[1], &start) &&
+        get_int64(args[2], &stop) && get_int64(args[3], &max_rows) && get_int64(args[4], &max_bytes) &&
+        (starts = get(&buffers, args[5], -1, 8, PyBUF_WRITABLE))) {
+        int64_t room = buffers.views[1].len / 8;
+        if (start < 0 || stop < 0 || max_bytes < 0) {
+            PyErr_SetString(PyExc_ValueError, "a walk starts and stops inside the data");
+        } else {
+            Walk walk;
+            int64_t rows = max_rows < room ? max_rows : room;
+            WITHOUT_GIL(rows, 0, walk = walk_records(data, buffers.views[0].len, start, stop, rows, max_bytes, starts));
+            result = Py_BuildValue("LLii", (long long)walk.count, (long long)walk.stop, walk.is_failed, walk.is_blank);
+        }
+    }
+    release(&buffers);
+    return result;
+}
+
+/* ---- place_records(data, base offset or offsets, position, parts, ok, total_size, sys_flag) ---- */
+
+typedef struct {
+    bytes data;
+    int64_t length, base, rows;
+    const int64_t *bases, *position; /* bases: NULL: `base` in every row */
+    int64_t *parts;
+    uint8_t *ok;
+    int32_t *total_size, *sys_flag; /* as they were checked: others may write the data */
+} Placing;
+
+/* Return whether the whole header is inside the data: one that is not is read as zeros. */
+static int has_header(bytes data, int64_t length, int64_t at)
+{
+    if (at < 0 || at > length - HEADER_BYTES) return 0;
+    return at + HEADER_BYTES + more_host_bytes(read_i4(data + at + AT_SYS_FLAG)) <= length;
+}
+
+static void place_all(Placing *p)
+{
+    for (int64_t row = 0; row < p->rows; row++) {
+        int64_t at = p->position[row], ahead = row + 8 < p->rows ? p->position[row + 8] : -1;
+        if (ahead >= 0 && ahead < p->length) __builtin_prefetch(p->data + ahead);
+        int is_there = has_header(p->data, p->length, at);
+        p->total_size[row] = is_there ? read_i4(p->data + at) : 0;
+        p->sys_flag[row] = is_there ? read_i4(p->data + at + AT_SYS_FLAG) : 0;
+        /* The sum may wrap: then no record says so. */
+        int64_t own = (int64_t)((uint64_t)(p->bases ? p->bases[row] : p->base) + (uint64_t)at);
+        Place place = {at, 0, at, 0, at, 0};
+        p->ok[row] = is_there && place_record(p->data, p->length, at, own, p->total_size[row], p->sys_flag[row], &place);
+        const int64_t found[] = {place.body,        place.body_bytes, place.topic,
+                                 place.topic_bytes, place.properties, place.properties_bytes};
+        for (int part = 0; part < 6; part++) p->parts[part * p->rows + row] = found[part];
+    }
+}
+
+static PyObject *place_records(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Placing p = {0};
+    if (has_arguments(given, 7) && (p.data = get(&buffers, args[0], -1, 1, PyBUF_SIMPLE)) &&
+        (p.position = get(&buffers, args[2], -1, 8, PyBUF_SIMPLE))) {
+        int64_t rows = p.rows = buffers.views[1].len / 8;
+        p.length = buffers.views[0].len;
+        if ((p.parts = get(&buffers, args[3], 48 * rows, 8, PyBUF_WRITABLE)) &&
+            (p.ok = get(&buffers, args[4], rows, 1, PyBUF_WRITABLE)) &&
+            (p.total_size = get(&buffers, args[5], 4 * rows, 4, PyBUF_WRITABLE)) &&
+            (p.sys_flag = get(&buffers, args[6], 4 * rows, 4, PyBUF_WRITABLE)) &&
+            (PyLong_Check(args[1]) ? get_int64(args[1], &p.base)
+                                   : !!(p.bases = get(&buffers, args[1], 8 * rows, 8, PyBUF_SIMPLE)))) {
+            WITHOUT_GIL(rows, 0, place_all(&p));
+            return nothing(&buffers, 1);
+        }
+    }
+    return nothing(&buffers, 0);
+}
+
+/* ---- header_field(data, position, field, found) ---- */
+
+typedef struct {
+    const char *name;
+    int at, width, hosts_before;
+} Field;
+
+static const Field fields[] = {
+#define FIELD(name, at, width, hosts_before) {#name, at, width, hosts_before},
+    HEADER_FIELDS(FIELD)
+#undef FIELD
+};
+#define FIELD_COUNT ((int64_t)(sizeof(fields) / sizeof(*fields)))
+
+static void fill_field(bytes data, int64_t length, const int64_t *position, int64_t rows, const Field *field, void *found)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t at = position[row], value = 0;
+        if (has_header(data, length, at)) {
+            int32_t sys_flag = read_i4(data + at + AT_SYS_FLAG), before = field->hosts_before;
+            int64_t more = more_host_bytes(before == 2 ? sys_flag : before == 1 ? sys_flag & BORNHOST_V6_FLAG : 0);
+            bytes from = data + at + field->at + more;
+            /* The flag may have changed since: then the field may be past the data. */
+            if (from + field->width <= data + length) value = field->width == 8 ? read_i8(from) : read_i4(from);
+        }
+        if (field->width == 8) ((int64_t *)found)[row] = value;
+        else ((int32_t *)found)[row] = (int32_t)value;
+    }
+}
+
+static PyObject *header_field(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    bytes data;
+    int64_t field, *position;
+    void *found;
+    if (has_arguments(given, 4) && (data = get(&buffers, args[0], -1, 1, PyBUF_SIMPLE)) &&
+        (position = get(&buffers, args[1], -1, 8, PyBUF_SIMPLE)) && get_int64(args[2], &field)) {
+        if (field < 0 || field >= FIELD_COUNT) {
+            PyErr_SetString(PyExc_ValueError, "no such field");
+        } else if ((found = get(&buffers, args[3], (int64_t)buffers.views[1].len / 8 * fields[field].width, fields[field].width, PyBUF_WRITABLE))) {
+            int64_t rows = buffers.views[1].len / 8;
+            WITHOUT_GIL(rows, 0, fill_field(data, buffers.views[0].len, position, rows, fields + field, found));
+            return nothing(&buffers, 1);
+        }
+    }
+    return nothing(&buffers, 0);
+}
+
+/* Take data, position and parts, as all functions of whole records begin. */
+static int get_records(Buffers *buffers, PyObject *const *args, Records *records)
+{
+    int64_t *parts;
+    if (!(records->data = get(buffers, args[0], -1, 1, PyBUF_SIMPLE)) ||
+        !(records->position = get(buffers, args[1], -1, 8, PyBUF_SIMPLE)) ||
+        !(parts = get(buffers, args[2], 6 * buffers->views[1].len, 8, PyBUF_SIMPLE)))
+        return 0;
+    records->length = buffers->views[0].len;
+    records->rows = buffers->views[1].len / 8;
+    for (int part = 0; part < 6; part++) records->parts[part] = parts + part * records->rows;
+    if (records->rows <= INT32_MAX && are_inside(records)) return 1;
+    PyErr_SetString(PyExc_ValueError, "a record is not inside the data");
+    return 0;
+}
+
+/* ---- dispatch(data, position, parts, tags_code, kinds, entry_hash, entry_row, entry_is_tag) ---- */
+
+static PyObject *dispatch(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Dispatch work = {0};
+    PyObject *result = NULL;
+    if (has_arguments(given, 8) && get_records(&buffers, args, &work.in) &&
+        (work.tags_code = get(&buffers, args[3], 4 * work.in.rows, 4, PyBUF_WRITABLE)) &&
+        (work.kinds = get(&buffers, args[4], work.in.rows, 1, PyBUF_WRITABLE)) &&
+        (work.entry_hash = get(&buffers, args[5], -1, 4, PyBUF_WRITABLE)) &&
+        (work.entry_row = get(&buffers, args[6], buffers.views[5].len, 4, PyBUF_WRITABLE)) &&
+        (work.entry_is_tag = get(&buffers, args[7], buffers.views[5].len / 4, 1, PyBUF_WRITABLE))) {
+        int is_done;
+        work.most_entries = buffers.views[5].len / 4;
+        WITHOUT_GIL(work.in.rows, sum(work.in.parts[5], work.in.rows), is_done = dispatch_records(&work));
+        if (is_done) result = PyLong_FromLongLong(work.entries);
+        else PyErr_SetString(PyExc_ValueError, "too little room for the entries");
+    }
+    release(&buffers);
+    return result;
+}
+
+/* ---- number_topics(data, position, parts, code, first_row, table) ---- */
+
+static PyObject *number_topics(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Records in;
+    Numbering n = {0};
+    PyObject *result = NULL;
+    if (has_arguments(given, 6) && get_records(&buffers, args, &in) &&
+        (n.code = get(&buffers, args[3], 4 * in.rows, 4, PyBUF_WRITABLE)) &&
+        (n.first_row = get(&buffers, args[4], 4 * in.rows, 4, PyBUF_WRITABLE)) &&
+        (n.table = get(&buffers, args[5], -1, 4, PyBUF_WRITABLE))) {
+        n.data = in.data, n.rows = in.rows, n.start = in.parts[2], n.bytes_of = in.parts[3];
+        n.table_rows = buffers.views[5].len / 4;
+        memset(n.table, 0xFF, (size_t)(4 * n.table_rows));
+        if (n.table_rows <= n.rows || n.table_rows & (n.table_rows - 1)) {
+            PyErr_SetString(PyExc_ValueError, "the table has a power of two rows, more than there are records");
+        } else {
+            int64_t distinct;
+            WITHOUT_GIL(n.rows, 0, distinct = number_names(&n));
+            result = PyLong_FromLongLong(distinct);
+        }
+    }
+    release(&buffers);
+    return result;
+}
+
+/* ---- columns_bytes(…) and columns(…) ---- */
+
+static int get_names(Decoding *decoding, PyObject *names)
+{
+    Py_ssize_t count = PyTuple_Check(names) ? PyTuple_Size(names) : -1;
+    if (count < 0 || count > MOST_NAMES) {
+        PyErr_Format(PyExc_ValueError, "expected a tuple of at most %d names", MOST_NAMES);
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        char *at;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(names, i), &at, &size) < 0) return 0;
+        decoding->names[i] = (Name){(bytes)at, size};
+    }
+    decoding->name_count = (int)count;
+    return 1;
+}
+
+static int get_decoding(Buffers *buffers, PyObject *const *args, Decoding *decoding)
+{
+    int64_t wanted;
+    if (!get_records(buffers, args, &decoding->in) || !get_int64(args[3], &wanted) || !get_names(decoding, args[4]))
+        return 0;
+    decoding->wanted = (uint64_t)wanted;
+    return 1;
+}
+
+static PyObject *columns_bytes(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Decoding decoding = {0};
+    PyObject *result = NULL;
+    if (has_arguments(given, 5) && get_decoding(&buffers, args, &decoding))
+        result = PyLong_FromLongLong(lay_out(&decoding, NULL));
+    release(&buffers);
+    return result;
+}
+
+static Py_ssize_t place_in(const void *at, const uint8_t *block) { return at ? (const uint8_t *)at - block : -1; }
+
+/* Return a tuple of (rows, nulls, valid, offsets, data, data bytes) of each column, absent ones
+ * too, then where the refused rows are and how many. */
+static PyObject *describe(const Decoding *decoding, const uint8_t *block)
+{
+    int count = of_first_value + decoding->name_count;
+    PyObject *result = PyTuple_New(count + 2);
+    for (int i = 0; result && i < count; i++) {
+        const Column *column = decoding->columns + i;
+        PyObject *part = Py_BuildValue("LLnnnL", (long long)column->rows, (long long)column->nulls,
+                                       place_in(column->valid, block), place_in(column->offsets, block),
+                                       place_in(column->data, block), (long long)column->used);
+        if (!part || PyTuple_SetItem(result, i, part) < 0) Py_CLEAR(result);
+    }
+    if (!result) return NULL;
+    PyObject *at = PyLong_FromSsize_t(place_in(decoding->refused, block));
+    PyObject *refused = PyLong_FromLongLong(decoding->refused_count);
+    if (!at || !refused) {
+        Py_XDECREF(at);
+        Py_XDECREF(refused);
+        Py_CLEAR(result);
+        return NULL;
+    }
+    PyTuple_SetItem(result, count, at);
+    PyTuple_SetItem(result, count + 1, refused);
+    return result;
+}
+
+static PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Decoding decoding = {0};
+    PyObject *result = NULL;
+    uint8_t *block;
+    if (has_arguments(given, 6) && get_decoding(&buffers, args, &decoding)) {
+        int64_t expected = lay_out(&decoding, NULL);
+        if (expected < 0) PyErr_SetString(PyExc_ValueError, "the columns exceed 2 GiB");
+        else if ((block = get(&buffers, args[5], expected, 8, PyBUF_WRITABLE))) {
+            lay_out(&decoding, block);
+            WITHOUT_GIL(decoding.in.rows, expected, fill_columns(&decoding));
+            result = describe(&decoding, block);
+        }
+    }
+    release(&buffers);
+    return result;
+}
+
+/* ---- encode(block, starts, store_timestamp_at, body_crc, offsets and data of topic, body,
+ * properties, tail, born host, store host, then six columns of numbers or None) ---- */
+
+static int get_text(Buffers *buffers, PyObject *const *args, Text *text, int64_t rows)
+{
+    if (!(text->offsets = get(buffers, args[0], 4 * (rows + 1), 4, PyBUF_SIMPLE)) ||
+        !(text->data = get(buffers, args[1], -1, 1, PyBUF_SIMPLE)))
+        return 0;
+    text->length = buffers->views[buffers->count - 1].len;
+    return 1;
+}
+
+/* Return a column of `rows` numbers, NULL for None; sets *is_good to 0 on an error. */
+static const void *get_numbers(Buffers *buffers, PyObject *object, int64_t rows, int width, int *is_good)
+{
+    if (Py_IsNone(object)) return NULL;
+    const void *column = get(buffers, object, width * rows, width, PyBUF_SIMPLE);
+    if (!column) *is_good = 0;
+    return column;
+}
+
+static int get_encoding(Buffers *buffers, PyObject *const *args, Encoding *e)
+{
+    if (!(e->block = get(buffers, args[0], -1, 1, PyBUF_WRITABLE)) || !(e->starts = get(buffers, args[1], -1, 8, PyBUF_WRITABLE)))
+        return 0;
+    e->block_bytes = buffers->views[0].len;
+    int64_t rows = e->rows = buffers->views[1].len / 8;
+    Text *texts[] = {&e->topic, &e->body, &e->properties, &e->tail, &e->born_host, &e->store_host};
+    if (!(e->store_timestamp_at = get(buffers, args[2], 8 * rows, 8, PyBUF_WRITABLE)) ||
+        !(e->body_crc = get(buffers, args[3], 4 * rows, 4, PyBUF_WRITABLE)))
+        return 0;
+    for (int i = 0; i < 6; i++)
+        if (!get_text(buffers, args + 4 + 2 * i, texts[i], rows)) return 0;
+    int is_good = 1;
+    e->queue_id = get_numbers(buffers, args[16], rows, 4, &is_good);
+    if (is_good) e->flag = get_numbers(buffers, args[17], rows, 4, &is_good);
+    if (is_good) e->sys_flag = get_numbers(buffers, args[18], rows, 4, &is_good);
+    if (is_good) e->born_timestamp = get_numbers(buffers, args[19], rows, 8, &is_good);
+    if (is_good) e->reconsume_times = get_numbers(buffers, args[20], rows, 4, &is_good);
+    if (is_good) e->prepared_transaction_offset = get_numbers(buffers, args[21], rows, 8, &is_good);
+    return is_good;
+}
+
+static PyObject *encode(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Encoding encoding = {0};
+    int64_t done = -1;
+    if (!has_arguments(given, 22) || !get_encoding(&buffers, args, &encoding)) return nothing(&buffers, 0);
+    WITHOUT_GIL(encoding.rows, encoding.block_bytes, done = encode_records(&encoding));
+    if (done == encoding.rows) return nothing(&buffers, 1);
+    if (done < 0) PyErr_SetString(PyExc_ValueError, "the records do not fill the block");
+    else PyErr_Format(PyExc_ValueError, "row %lld is wrong or does not fit", (long long)done);
+    return nothing(&buffers, 0);
+}
+
+/* ---- link(slots, key_hash, commit_log_offset, time_diff, first_number, entries, slot, held) ---- */
+
+static int are_positive(const int32_t *values, int64_t count)
+{
+    int32_t any = 0;
+    for (int64_t i = 0; i < count; i++) any |= values[i];
+    return any >= 0;
+}
+
+static PyObject *link_into_slots(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Linking l = {0};
+    int64_t first = 0, used = -1;
+    if (has_arguments(given, 8) && (l.slots = get(&buffers, args[0], -1, 4, PyBUF_WRITABLE)) &&
+        (l.key_hash = get(&buffers, args[1], -1, 4, PyBUF_SIMPLE)) &&
+        (l.commit_log_offset = get(&buffers, args[2], 2 * buffers.views[1].len, 8, PyBUF_SIMPLE)) &&
+        (l.time_diff = get(&buffers, args[3], buffers.views[1].len, 4, PyBUF_SIMPLE)) && get_int64(args[4], &first) &&
+        (l.entries = get(&buffers, args[5], buffers.views[1].len / 4 * INDEX_ENTRY_BYTES, 1, PyBUF_WRITABLE)) &&
+        (l.slot = get(&buffers, args[6], 2 * buffers.views[1].len, 8, PyBUF_WRITABLE)) &&
+        (l.held = get(&buffers, args[7], buffers.views[1].len, 4, PyBUF_WRITABLE))) {
+        l.slot_count = buffers.views[0].len / 4;
+        l.rows = buffers.views[1].len / 4;
+        l.first_number = (int32_t)first;
+        int is_good = l.slot_count > 0 && first > 0 && l.rows <= INT32_MAX - first && are_positive(l.key_hash, l.rows);
+        if (is_good) WITHOUT_GIL(l.rows, 0, used = link_entries(&l));
+        else PyErr_SetString(PyExc_ValueError, "no slots, a negative hash, or numbers beyond 31 bits");
+    }
+    release(&buffers);
+    return used < 0 ? NULL : PyLong_FromLongLong(used);
+}
+
+/* ---- the module ---- */
+
+static PyMethodDef methods[] = {
+    {"crc32_ranges", (PyCFunction)(void (*)(void))crc32_ranges, METH_FASTCALL, NULL},
+    {"walk_records", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, NULL},
+    {"place_records", (PyCFunction)(void (*)(void))place_records, METH_FASTCALL, NULL},
+    {"header_field", (PyCFunction)(void (*)(void))header_field, METH_FASTCALL, NULL},
+    {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, NULL},
+    {"number_topics", (PyCFunction)(void (*)(void))number_topics, METH_FASTCALL, NULL},
+    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
+    {"link", (PyCFunction)(void (*)(void))link_into_slots, METH_FASTCALL, NULL},
+    {"columns_bytes", (PyCFunction)(void (*)(void))columns_bytes, METH_FASTCALL, NULL},
+    {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static const char *const column_names[] = {
+#define NUMBER(name, width) #name,
+#define TEXT(name) #name,
+    NUMBER_COLUMNS(NUMBER) TEXT_COLUMNS(TEXT) "properties", "names", "values", "keys", "words",
+#undef NUMBER
+#undef TEXT
+};
+
+_Static_assert(sizeof(column_names) / sizeof(*column_names) == of_first_value, "a name for each column");
+
+static PyObject *texts(const char *const *values, int count)
+{
+    PyObject *result = PyTuple_New(count);
+    for (int i = 0; result && i < count; i++) {
+        PyObject *text = PyUnicode_FromString(values[i]);
+        if (!text || PyTuple_SetItem(result, i, text) < 0) Py_CLEAR(result);
+    }
+    return result;
+}
+
+static int add_constants(PyObject *module)
+{
+    const char *field_names[sizeof(fields) / sizeof(*fields)];
+    for (int64_t i = 0; i < FIELD_COUNT; i++) field_names[i] = fields[i].name;
+    PyObject *columns_tuple = texts(column_names, of_first_value);
+    PyObject *fields_tuple = texts(field_names, (int)FIELD_COUNT);
+    int failed = PyModule_AddIntConstant(module, "MOST_NAMES", MOST_NAMES) < 0 || !columns_tuple || !fields_tuple || PyModule_AddObjectRef(module, "COLUMNS", columns_tuple) < 0 ||
+                 PyModule_AddObjectRef(module, "HEADER_FIELDS", fields_tuple) < 0;
+    Py_XDECREF(columns_tuple);
+    Py_XDECREF(fields_tuple);
+    return failed ? -1 : 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, (void *)add_constants}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_kernel", "The native kernel; see store_core/native/__init__.py.", 0, methods, slots,
+    NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernel(void)
+{
+    crc32_init();
+    columns_init();
+    return PyModuleDef_Init(&definition);
+}

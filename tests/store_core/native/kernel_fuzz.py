@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feed mutated logs to every function of a kernel built with sanitizers.
+
+``python -m tests.store_core.native.kernel_fuzz KERNEL RECORDS SEED LOG...`` exits with 0 if no
+access was out of bounds. Each input is a ``bytes`` object of its exact size, which, with
+``PYTHONMALLOC=malloc``, the sanitizer guards at both ends.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from store_core.codec.message_codec import encode_message
+
+MOST_BYTES = 1 << 14
+ODD = (0, 1, 2, 0x20, 0x7F, 0x80, 0xC3, 0xDA, 0xED, 0xFF)
+
+
+def load(path: str) -> Any:
+    """Return the module of a shared library."""
+    loader = ExtensionFileLoader("_kernel", path)
+    spec = importlib.util.spec_from_loader("_kernel", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def dense_log() -> bytes:
+    """Return records with as many properties, and as many words, as their bytes allow."""
+    texts = [b"".join(b"%c\1v\2" % i for i in range(3, 128))[:-1]]
+    texts += [b"KEYS\1" + b"k " * count for count in range(0, 300, 17)]
+    texts += [b"".join(b"%c\1v\2" % (97 + i % 26) for i in range(n)) for n in range(0, 300, 17)]
+    log = b""
+    for number, text in enumerate(texts):
+        host = bytes(20 if number % 2 else 8)
+        log += encode_message(
+            topic=b"T", body=b"", properties_raw=text, queue_offset=0, queue_id=0,
+            born_timestamp=0, born_host=host, store_timestamp=0, store_host=host,
+            commit_log_offset=len(log),
+        )  # fmt: skip
+    return log
+
+
+def mutated(log: bytes, chance: random.Random) -> bytes:
+    """Return a piece of a log with some bytes changed, moved or cut off."""
+    at = chance.randrange(len(log))
+    piece = bytearray(log[at if chance.random() < 0.3 else 0 :][:MOST_BYTES])
+    for _ in range(chance.choice([0, 1, 1, 2, 5, 40])):
+        at = chance.randrange(len(piece))
+        piece[at] = chance.choice(ODD) if chance.random() < 0.7 else chance.randrange(256)
+    if chance.random() < 0.2:
+        one, other = sorted(chance.randrange(len(piece)) for _ in range(2))
+        piece[one:other] = b""
+    return bytes(piece[: chance.randrange(len(piece) + 1)] if chance.random() < 0.5 else piece)
+
+
+def feed(kernel: Any, data: bytes, chance: random.Random) -> int:
+    """Call every function on some bytes; return how many records were decoded."""
+    size = len(data)
+    starts = np.empty(size // 91 + 1, np.int64)
+    begin = chance.choice([0, 0, 0, chance.randrange(size + 9)])
+    count, *_ = kernel.walk_records(data, begin, size, chance.choice([3, 1 << 40]), 1 << 40, starts)
+    anywhere = [chance.randrange(-9, size + 9) for _ in range(4)]
+    positions = np.append(starts[:count], np.array([*anywhere, 2**63 - 1, -(2**63)], np.int64))
+    parts, ok = np.empty((6, len(positions)), np.int64), np.empty(len(positions), np.bool_)
+    base = 0 if chance.random() < 0.9 else chance.randrange(-(2**63), 2**63)
+    kernel.place_records(data, base, positions, parts, ok, *np.empty((2, len(ok)), np.int32))
+    for field in range(len(kernel.HEADER_FIELDS)):
+        found = np.empty(2 * len(positions), np.int32)
+        for width in (1, 2):
+            try:
+                kernel.header_field(data, positions, field, found[: width * len(positions)])
+            except ValueError:
+                continue
+    rows = np.flatnonzero(ok)
+    whole, places = positions[rows], parts.take(rows, axis=1)
+    crcs = np.empty(len(rows), np.uint32)
+    kernel.crc32_ranges(data, places[0].copy(), places[0] + places[1], crcs)
+    decode(kernel, data, whole, places, chance)
+    if len(rows):
+        places = places.copy()
+        places[chance.randrange(6), chance.randrange(len(rows))] += chance.choice([-1, 1, 9, 2**40])
+        decode(kernel, data, whole, places, chance)
+    return len(rows)
+
+
+def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.Random) -> None:
+    """Decode some columns, or be refused."""
+    every = (1 << kernel.COLUMNS.index("names")) - 1 | 1 << kernel.COLUMNS.index("keys")
+    wanted = chance.choice([every, chance.randrange(every + 1) & every])
+    names = tuple(chance.sample([b"TAGS", b"UNIQ_KEY", b"a", b"", b"KEYS"], chance.randrange(4)))
+    rows = len(positions)
+    room = len(data) + 2 * rows if chance.random() < 0.9 else chance.randrange(9)
+    entries = [np.empty(room, kind) for kind in (np.int32, np.int32, np.bool_)]
+    codes, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
+    try:
+        kernel.dispatch(data, positions, parts, codes, kinds, *entries)
+        size = kernel.columns_bytes(data, positions, parts, wanted, names)
+    except ValueError:
+        return
+    kernel.columns(data, positions, parts, wanted, names, bytearray(size))
+
+
+def encode(kernel: Any, data: bytes, chance: random.Random) -> None:
+    """Encode records of pieces of the data, or be refused."""
+    rows = chance.randrange(1, 9)
+    hosts = np.arange(rows + 1, dtype=np.int32) * chance.choice([8, 8, 20, 9])
+    texts: list[Any] = []
+    for number in range(6):
+        offsets = np.sort(np.array([chance.randrange(len(data) + 1) for _ in range(rows + 1)]))
+        offsets = hosts if number > 3 else offsets // chance.choice([1, 9])  # noqa: PLR2004
+        if chance.random() < 0.05:
+            offsets[chance.randrange(rows + 1)] = chance.choice([-1, 2**31 - 1, len(data) + 1])
+        texts += [offsets.astype(np.int32), data]
+    sizes = [int(texts[at][-1]) for at in range(0, 12, 2)]
+    size = 75 * rows + sum(sizes) + chance.choice([0, 0, rows, 1, -1])
+    size = size if 0 <= size < 1 << 20 else 9
+    out = [np.empty(rows, kind) for kind in (np.int64, np.int64, np.int32)]
+    kinds = (np.int32, np.int32, np.int32, np.int64, np.int32, np.int64)
+    numbers = [chance.choice([None, np.zeros(rows, kind)]) for kind in kinds]
+    try:
+        kernel.encode(bytearray(size), *out, *texts, *numbers)
+    except ValueError:
+        return
+
+
+def link(kernel: Any, chance: random.Random) -> None:
+    """Link entries into slots of any content."""
+    rows, number = chance.randrange(1, 40), chance.choice([1, 7, 2**31 - 41])
+    slots = np.array([chance.randrange(-9, 60) for _ in range(chance.randrange(1, 20))], ">i4")
+    hashes = np.array([chance.choice([0, 5, 2**31 - 1, chance.randrange(99)]) for _ in range(rows)])
+    longs, ints = np.empty((2, rows), np.int64), np.empty((2, rows), np.int32)
+    entries = bytearray(20 * rows)
+    kernel.link(slots, hashes.astype(np.int32), longs[0], ints[0], number, entries, longs[1], ints[1])
+
+
+def main(path: str, most: str, seed: str, *logs: str) -> None:
+    """Feed until so many records were decoded."""
+    kernel, chance = load(path), random.Random(int(seed))
+    texts = [dense_log()] + [text for text in (Path(log).read_bytes() for log in logs) if text]
+    records = pieces = 0
+    while records < int(most):
+        data = mutated(chance.choice(texts), chance)
+        records += feed(kernel, data, chance)
+        encode(kernel, data, chance)
+        link(kernel, chance)
+        pieces += 1
+    print(f"{records} records of {pieces} pieces, seed {seed}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

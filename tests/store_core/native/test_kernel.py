@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel gives what NumPy gives, whatever it is given, and refuses what is out of bounds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store_core import native
+from store_core.codec.crc32 import crc32_ranges, crc_failures
+from store_core.codec.message_batch_codec import MessageColumns, message_schema
+from store_core.codec.record_frames import RecordFrames, walk_records
+from store_core.index.index_entries import index_entries
+from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
+from store_core.layout import INDEX_ENTRY
+from store_core.native.layout_header import HEADER, layout_header
+from store_core.queue.dispatch_request import DispatchDecoder
+from tests.examples import examples
+from tests.store_core.codec.record_strategies import place_records, record_lists
+
+KERNEL = native.kernel
+NAMES = message_schema().names
+DATA, EMPTY = np.zeros(200, np.uint8), np.empty(0, np.int64)
+needs_kernel = pytest.mark.skipif(KERNEL is None, reason="no kernel was built or it is off")
+
+
+@contextmanager
+def running(kernel):
+    before, native.kernel = native.kernel, kernel
+    try:
+        yield
+    finally:
+        native.kernel = before
+
+
+def by_both(function):
+    """Return what a function returns by NumPy and by the kernel."""
+    results = []
+    for kernel in (None, KERNEL):
+        with running(kernel):
+            results.append(function())
+    return results
+
+
+def frames_of(data, base, positions):
+    numpy, kernel = by_both(lambda: RecordFrames(data, base, positions))
+    assert kernel.ok.tolist() == numpy.ok.tolist()
+    assert kernel.parts[:, numpy.ok].tolist() == numpy.parts[:, numpy.ok].tolist()
+    for field in KERNEL.HEADER_FIELDS:
+        one, other = by_both(lambda field=field: RecordFrames(data, base, positions).column(field))
+        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist()), field
+    rows = np.flatnonzero(numpy.ok)
+    return numpy.take(rows), kernel.take(rows)
+
+
+def assert_equal_columns(numpy_frames, kernel_frames, names=NAMES, **options):
+    with running(None):
+        expected = MessageColumns(numpy_frames, **options)
+        columns = expected.columns(names)
+        failures = crc_failures(numpy_frames)
+    with running(KERNEL):
+        decoded = MessageColumns(kernel_frames, **options)
+        found = decoded.columns(names)
+        assert crc_failures(kernel_frames) == failures
+    for name in names:
+        found[name].validate(full=True)
+        assert found[name].type == columns[name].type
+        assert found[name].equals(columns[name]), name
+    assert decoded.bad_bodies == expected.bad_bodies
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(record_lists, st.lists(st.sampled_from(NAMES), unique=True), st.booleans())
+def test_any_records_give_the_same_columns(placed, names, raw_body):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    assert_equal_columns(*frames_of(data, base, positions), names=names, raw_body=raw_body)
+
+
+@needs_kernel
+@settings(max_examples=examples(300), deadline=None)
+@given(record_lists, st.data())
+def test_damaged_records_give_the_same_frames(placed, drawn):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    damaged = data.copy()
+    for _ in range(drawn.draw(st.integers(1, 4)) if len(data) else 0):
+        at = drawn.draw(st.integers(0, len(data) - 1))
+        damaged[at] = drawn.draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
+    damaged = damaged[: drawn.draw(st.integers(0, len(data)))]
+    positions = positions[positions < len(damaged)]
+    bounds = drawn.draw(st.tuples(st.integers(0, len(data)), st.integers(1, 9), st.integers(1, 999)))
+    numpy, kernel = by_both(lambda: walk_records(damaged, 0, *bounds))
+    assert (kernel.starts.tolist(), *kernel[1:]) == (numpy.starts.tolist(), *numpy[1:])
+    assert_equal_columns(*frames_of(damaged, base, positions))
+    assert_equal_columns(*frames_of(damaged, base + positions - positions, positions))
+
+
+@needs_kernel
+@settings(max_examples=examples(100), deadline=None)
+@given(record_lists, st.sampled_from(["TAGS", "keys", "properties", "topic", "a", "ü", "", "n7"]))
+def test_any_property_has_the_same_values(placed, name):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    frames = RecordFrames(data, base, positions)
+    read = by_both(lambda: MessageColumns(frames).property_values(name))
+    assert read[0].equals(read[1])
+    holds = by_both(lambda: MessageColumns(frames).has_property(name))
+    assert holds[0] == holds[1] == (read[0].null_count < len(records))
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(record_lists, st.booleans(), st.sampled_from([0, 1, 60]))
+def test_any_records_are_dispatched_the_same(placed, with_tags, repeats):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    frames = RecordFrames(data, base, positions)
+    rows = np.repeat(np.arange(len(records)), repeats)  # few and many rows go different ways
+
+    def dispatched():
+        columns = MessageColumns(frames.take(rows))
+        requests = DispatchDecoder([1000, 5000]).decode_columns(columns)
+        entries = index_entries(columns, with_tags=with_tags)
+        return [values(part) for part in (*vars(requests).values(), *entries)]
+
+    numpy, kernel = by_both(dispatched)
+    assert kernel == numpy
+
+
+def values(part):
+    return (part.dtype, part.tolist()) if isinstance(part, np.ndarray) else part
+
+
+@needs_kernel
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.integers(-3, 60), min_size=1, max_size=9),
+    st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 9), min_size=1, max_size=40),
+    st.integers(1, 50),
+)
+def test_any_slots_are_linked_the_same(slots, hashes, number):
+    file = object.__new__(IndexFileWriter)
+    file.header = EMPTY_HEADER._replace(index_count=number, begin_timestamp=5000)
+    key_hash, count = np.array(hashes, np.int32), len(hashes)
+    offsets, times = np.arange(count) + 2**40, np.arange(count) * 1700
+    results = []
+    for link in (IndexFileWriter._link, IndexFileWriter._link_natively):
+        file._slots = np.array(slots, ">i4")
+        entries = np.zeros(count, INDEX_ENTRY.dtype)
+        slot, held = np.full(count, -1), np.empty(count, ">i4")
+        used = link(file, entries, slot, held, key_hash, offsets, times)
+        linked = file._slots.tolist()
+        file._slots[slot[::-1]] = held[::-1]
+        assert file._slots.tolist() == slots
+        results.append((used, linked, entries.tolist(), slot.tolist()))
+    assert results[0] == results[1]
+
+
+@needs_kernel
+@settings(max_examples=examples(100), deadline=None)
+@given(st.binary(max_size=400), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 400))))
+def test_checksums_are_the_same(text, ranges):
+    data = np.frombuffer(text, np.uint8)
+    pairs = [(min(a, len(data)), min(a + n, len(data))) for a, n in ranges]
+    starts, ends = np.array(pairs, np.int64).reshape(-1, 2).T
+    numpy, kernel = by_both(lambda: crc32_ranges(data, starts, ends))
+    assert (kernel.dtype, kernel.tolist()) == (numpy.dtype, numpy.tolist())
+
+
+@needs_kernel
+def test_a_golden_store_gives_the_same(golden_store):
+    names = golden_store.config.get("commitlog_dirs", ["commitlog"])
+    logs = [golden_store.root / name for name in names]
+    for path in sorted(path for log in logs for path in log.iterdir()):
+        data = np.fromfile(path, np.uint8)
+        numpy, kernel = by_both(lambda data=data: walk_records(data, 0, len(data), 9999, len(data)))
+        assert (kernel.starts.tolist(), *kernel[1:]) == (numpy.starts.tolist(), *numpy[1:])
+        assert_equal_columns(*frames_of(data, int(path.name), kernel.starts))
+
+
+FIELDS = {
+    "topic": b"T", "body": b"b", "queue_offset": 0, "queue_id": 0, "born_timestamp": 1,
+    "born_host": bytes(8), "store_timestamp": 2, "store_host": bytes(8),
+}  # fmt: skip
+MANY = b"".join(b"n%d\1v\2" % i for i in range(300))
+
+
+@needs_kernel
+def test_refused_rows_come_from_numpy_in_order():
+    properties = [b"a\1b\2", b"a\1\xff\2", b"KEYS\1x y\2", MANY, b""]
+    data, positions, _ = place_records([{**FIELDS, "properties_raw": p} for p in properties], 0)
+    assert_equal_columns(*frames_of(data, 0, positions))
+    with running(KERNEL):
+        keys = MessageColumns(RecordFrames(data, 0, positions)).column("keys")
+    assert keys.to_pylist() == [None, None, ["x", "y"], None, None]
+
+
+ONE = np.zeros(1, np.int64)
+INTS = np.zeros(1, np.int32)
+PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("function", "arguments", "error"),
+    [
+        ("crc32_ranges", (DATA, ONE, ONE + 201, np.zeros(1, np.uint32)), "range 0 is not inside"),
+        ("crc32_ranges", (DATA, ONE - 1, ONE, np.zeros(1, np.uint32)), "range 0 is not inside"),
+        ("crc32_ranges", (DATA, ONE + 1, ONE, np.zeros(1, np.uint32)), "range 0 is not inside"),
+        ("crc32_ranges", (DATA, ONE, EMPTY, np.zeros(1, np.uint32)), "expected an array of 8 bytes"),
+        ("crc32_ranges", (DATA, ONE, ONE, np.zeros(2, np.uint32)), "expected an array of 4 bytes"),
+        ("walk_records", (DATA, -1, 9, 9, 9, ONE), "inside the data"),
+        ("walk_records", (DATA, 0, 9, 9, -9, ONE), "inside the data"),
+        ("place_records", (DATA, 0, ONE, PARTS[:5], OK, INTS, INTS), "expected an array of 48 bytes"),
+        ("place_records", (DATA, EMPTY, ONE, PARTS, OK, INTS, INTS), "expected an array of 8 bytes"),
+        ("header_field", (DATA, ONE, 99, ONE), "no such field"),
+        ("header_field", (DATA, ONE, 0, ONE), "expected an array of 4 bytes"),
+        ("columns_bytes", (DATA, ONE - 1, PARTS, 1, ()), "not inside the data"),
+        ("columns_bytes", (DATA, ONE, PARTS, 1, ()), "not inside the data"),
+        ("columns_bytes", (DATA, ONE, PARTS + 2**62, 1, ()), "not inside the data"),
+        ("columns_bytes", (DATA, ONE, PARTS + 201, 1, ()), "not inside the data"),
+        ("columns_bytes", (DATA, EMPTY, EMPTY, 1, (b"a",) * 33), "at most 32 names"),
+        ("dispatch", (DATA, ONE, PARTS, ONE, OK, ONE, ONE, OK), "not inside the data"),
+        ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, ONE, ONE, OK), "expected an array of 0 bytes"),
+        ("link", (EMPTY, INTS, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
+        ("link", (INTS, INTS - 1, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "negative hash"),
+        ("link", (INTS, INTS, ONE, INTS, 2**31 - 1, np.zeros(20, np.uint8), ONE, INTS), "31 bits"),
+        ("link", (INTS, INTS, ONE, INTS, 0, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
+        ("link", (INTS, INTS, ONE, INTS, 1, np.zeros(19, np.uint8), ONE, INTS), "of 20 bytes"),
+        ("columns", (DATA, EMPTY, EMPTY, 1, (), DATA), "expected an array of"),
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(function, arguments, error):
+    with pytest.raises(ValueError, match=error):
+        getattr(KERNEL, function)(*arguments)
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2), st.data())
+def test_any_position_is_no_record(positions, drawn):
+    at = np.array(positions, np.int64)
+    base = drawn.draw(st.integers(-(2**63), 2**63 - 1))
+    parts, ok = np.empty((6, 2), np.int64), np.ones(2, bool)
+    KERNEL.place_records(DATA, base, at, parts, ok, *np.empty((2, 2), np.int32))
+    assert not ok.any()
+    KERNEL.header_field(DATA, at, 0, np.empty(2, np.int32))
+
+
+def test_the_layout_is_the_declared_one():
+    assert HEADER.read_text() == layout_header(), "run python -m store_core.native.layout_header"
+
+
+@pytest.mark.parametrize(("switch", "path"), [("0", "NumPy"), ("1", None)])
+def test_a_variable_switches_it_off(switch, path):
+    code = "from store_core import native; print(native.path_name())"
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, native.SWITCH: switch},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    built = "NumPy" if native.built() is None else "native kernel"
+    assert ran.stdout.strip() == (path or built)
