@@ -21,6 +21,8 @@ VENV40 := .venv-spark40
 KEY := $(shell { pwd; $(PYTHON) -V 2>&1; cat setup.cfg pyproject.toml; grep '^__version__' store_core/__init__.py; } \
 	| cksum | cut -d ' ' -f 1)
 READY := $(VENV)/ready-$(KEY)
+# The kernel is built again when it changes.
+READY_KERNEL := $(VENV)/kernel-$(KEY)-$(shell cat setup.py store_core/native/*.[ch] | cksum | cut -d ' ' -f 1)
 READY_LINT := $(VENV)/lint-$(KEY)
 READY40 := $(VENV40)/ready-$(KEY)
 READY_SPARK := $(VENV)/spark-home-$(KEY)
@@ -40,23 +42,23 @@ help: ## list these commands
 demo: $(READY) java ## read a bundled real store: topics, a time window, one key
 	$(BIN)/python -m rmqsource.demo $(ARGS)
 
-test: $(READY_SPARK) java ## run the fast tests, some minutes in all (ARGS="-k name": some; WORKERS=0: in one process)
+test: $(READY_SPARK) $(READY_KERNEL) java ## run the fast tests, some minutes in all (ARGS="-k name": some; WORKERS=0: in one process)
 	$(BIN)/python -m pytest -m "not full and not interop and not soak" --hypothesis-profile=quick \
 		-n $(WORKERS) --dist worksteal $(ARGS)
 
-test-full: $(READY_SPARK) java ## run all tests but those of interop and soak (ARGS, WORKERS as above)
+test-full: $(READY_SPARK) $(READY_KERNEL) java ## run all tests but those of interop and soak (ARGS, WORKERS as above)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-interop: $(READY_SPARK) java ## run the tests that need a JDK and Maven
+test-interop: $(READY_SPARK) $(READY_KERNEL) java ## run the tests that need a JDK and Maven
 	$(BIN)/python -m pytest -m interop -n $(JVM_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-bench: $(READY) java ## measure; ratios as a table and as JSON
+bench: $(READY_KERNEL) java ## measure; ratios as a table and as JSON
 	$(BIN)/python -m bench $(ARGS)
 
-house: $(READY) ## count modules, rooms, circles and ways
+house: $(READY_KERNEL) ## count modules, rooms, circles and ways
 	$(BIN)/python -m tests.house $(ARGS)
 
-soak: $(READY) $(READY40) java ## long tests (MINUTES=10 SEED=1 STORES=10000), then Spark 4.0
+soak: $(READY_KERNEL) $(READY40) java ## long tests (MINUTES=10 SEED=1 STORES=10000), then Spark 4.0
 	SOAK_MINUTES=$(MINUTES) SOAK_SEED=$(SEED) SOAK_STORES=$(STORES) $(BIN)/python -m pytest -m soak $(ARGS)
 	PYSPARK_PYTHON=$(CURDIR)/$(VENV40)/bin/python PYSPARK_DRIVER_PYTHON=$(CURDIR)/$(VENV40)/bin/python \
 		$(VENV40)/bin/python -m pytest
@@ -74,7 +76,7 @@ clean: ## remove what these commands made
 	rm -rf tests/interop/oracle/target tests/interop/oracle/cluster/target
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-environment: $(READY) ## install everything that the tests need
+environment: $(READY_KERNEL) ## install everything that the tests need
 
 java:
 	@command -v java >/dev/null || [ -x "$$JAVA_HOME/bin/java" ] \
@@ -84,6 +86,10 @@ $(READY): setup.cfg pyproject.toml
 	@echo "making $(VENV), once: takes a minute or two"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python $(PIP) -e '.[cli,test]'
+	touch $@
+
+$(READY_KERNEL): $(READY)
+	$(BIN)/python $(PIP) --no-deps -e .
 	touch $@
 
 $(READY_SPARK): $(READY) | java

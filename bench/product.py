@@ -29,9 +29,7 @@ def decode_all(
     rows = 0
     sizer, start = BatchSizer(max_rows, max_bytes), log.segments.min_offset
     for frames in scan_frames(log, start, end_offset, on_gap=refuse_gap, sizer=sizer):
-        columns = MessageColumns(frames)
-        for name in _COLUMNS:
-            columns.column(name)
+        MessageColumns(frames).columns(_COLUMNS)
         rows += len(frames)
     log.close()
     return rows

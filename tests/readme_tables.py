@@ -18,6 +18,7 @@ from rmqsource.options.option_values import OptionInfo
 from rmqsource.options.source_options import OPTION_TABLE
 from rmqsource.sink.options import SINK_OPTION_TABLE
 from rmqsource.tables import LIVE_TABLES, TABLES, Column, Table
+from tests.layout_header import HEADER, layout_header
 from tests.room_picture import PICTURE, room_picture
 
 README = Path(__file__).parent.parent / "README.md"
@@ -158,3 +159,4 @@ if __name__ == "__main__":
     for changed in PAGES:
         changed.write_text(with_tables(changed), "utf-8")
     PICTURE.write_text(room_picture(), "utf-8")
+    HEADER.write_text(layout_header(), "utf-8")

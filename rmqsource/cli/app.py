@@ -52,6 +52,7 @@ from rmqsource.cli.times import now_ms
 from rmqsource.exit_codes import EXIT_CODES
 from rmqsource.scan.store_versions import open_snapshots
 from store_core.config.config_files import warn_of_static_topics
+from store_core.native import path_name
 from store_core.tools.salvage import (
     SalvageOptions,
     SalvageReport,
@@ -175,7 +176,7 @@ def _tell_losses(found: SalvageReport, report: Report) -> None:
 
 def _tell_version(wanted: bool) -> None:
     if wanted:
-        print(f"rocketmq-store {__version__}")
+        print(f"rocketmq-store {__version__} ({path_name()})")
         raise typer.Exit
 
 
@@ -184,7 +185,10 @@ def _first(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", is_eager=True, callback=_tell_version, help="Show the version and exit."
+            "--version",
+            is_eager=True,
+            callback=_tell_version,
+            help="Show the version, and whether the native kernel runs, and exit.",
         ),
     ] = False,
 ) -> None:

@@ -284,7 +284,7 @@ class MessageColumns:
     def has_property(self, name: str) -> bool:
         """Return whether any row has a property; cheaper than `property_values`."""
         if self.suits_kernel():
-            return self.property_values(name).null_count < len(self.frames)
+            return bool(self.property_values(name).null_count < len(self.frames))
         if self._known is None:
             return self._property_columns().holds(name)
         return name in self._known and self._known[name].null_count < len(self.frames)

@@ -351,7 +351,9 @@ class IndexFileWriter:
             used = link(entries, slot, held, key_hash, commit_log_offset, store_timestamp)
             self.header = self._written(entries, slot, used, store_timestamp)
         except BaseException:  # not only of the disk: memory or numpy's own files may fail, too
-            changed = np.flatnonzero(slot >= 0)[::-1]  # of entries that share a slot the first counts
+            changed = np.flatnonzero(slot >= 0)[
+                ::-1
+            ]  # of entries that share a slot the first counts
             self._slots[slot[changed]] = held[changed]
             raise
 
@@ -366,7 +368,7 @@ class IndexFileWriter:
     ) -> int:
         """Fill entries, point their slots at them, and return how many slots were empty before.
 
-        What the slots held, and then which they are, is in ``held`` and ``slot`` before any changes.
+        Before any changes, ``held`` has what the slots hold, and ``slot`` which they are.
         """
         number, count = self.header.index_count, len(key_hash)
         chosen = (key_hash % np.int32(len(self._slots))).astype(np.int64)

@@ -7,18 +7,22 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 SWITCH = "ROCKETMQ_STORE_NATIVE"
+_INTERFACE = 1
+"""Raised with `INTERFACE` of module.c at each change of a function's arguments or results."""
 
 
 def built() -> Any:
     """Return the kernel's module, even if it is switched off."""
     try:
-        from store_core.native import _kernel
+        kernel = import_module("store_core.native._kernel")
     except ImportError:  # no compiler when this was installed, or a Python older than 3.11
         return None
-    return _kernel
+    # A clone that was updated may hold the library of its former sources.
+    return kernel if getattr(kernel, "INTERFACE", None) == _INTERFACE else None
 
 
 kernel: Any = None if os.environ.get(SWITCH) == "0" else built()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Made from store_core/layout.py by store_core/native/layout_header.py: do not edit. */
+/* Made from store_core/layout.py by tests/layout_header.py: do not edit. */
 #define MESSAGE_MAGIC_CODE -626843481
 #define MESSAGE_MAGIC_CODE_V2 -626843477
 #define BLANK_MAGIC_CODE -875286124

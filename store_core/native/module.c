@@ -12,6 +12,7 @@
 #define ROWS_WITH_GIL 64 /* fewer rows, of few bytes, are done before another thread would have begun */
 #define BYTES_WITH_GIL (1 << 15)
 #define MOST_ARGUMENTS 24
+#define INTERFACE 1 /* raised with _INTERFACE of __init__.py */
 
 typedef struct {
     Py_buffer views[MOST_ARGUMENTS];
@@ -524,7 +525,9 @@ static int add_constants(PyObject *module)
     for (int64_t i = 0; i < FIELD_COUNT; i++) field_names[i] = fields[i].name;
     PyObject *columns_tuple = texts(column_names, of_first_value);
     PyObject *fields_tuple = texts(field_names, (int)FIELD_COUNT);
-    int failed = PyModule_AddIntConstant(module, "MOST_NAMES", MOST_NAMES) < 0 || !columns_tuple || !fields_tuple || PyModule_AddObjectRef(module, "COLUMNS", columns_tuple) < 0 ||
+    int failed = PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0 ||
+                 PyModule_AddIntConstant(module, "MOST_NAMES", MOST_NAMES) < 0 || !columns_tuple || !fields_tuple ||
+                 PyModule_AddObjectRef(module, "COLUMNS", columns_tuple) < 0 ||
                  PyModule_AddObjectRef(module, "HEADER_FIELDS", fields_tuple) < 0;
     Py_XDECREF(columns_tuple);
     Py_XDECREF(fields_tuple);

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from store_core.arrow import pa
-from store_core.codec.java_string import decode_utf8, java_integer, java_split, string_hash, string_hashes
+from store_core.codec.java_string import (
+    decode_utf8,
+    java_integer,
+    java_split,
+    string_hash,
+    string_hashes,
+)
 from store_core.codec.message_batch_codec import MessageColumns
 from store_core.layout import (
     LMQ_PREFIX,

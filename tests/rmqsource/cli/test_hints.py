@@ -17,6 +17,7 @@ from rmqsource.cli.commands import explore as cli_explore
 from rmqsource.cli.read import unknown_topics
 from rmqsource.options.source_options import options_for
 from store_core import __version__
+from store_core.native import path_name
 
 STORE = golden("cluster-5x")
 SIZES = ("--config", STORE.config_file)
@@ -95,4 +96,4 @@ def test_an_option_far_from_all_is_told_them(run: Run) -> None:
 
 
 def test_version(run: Run) -> None:
-    assert run("--version") == (0, f"rocketmq-store {__version__}\n", "")
+    assert run("--version") == (0, f"rocketmq-store {__version__} ({path_name()})\n", "")

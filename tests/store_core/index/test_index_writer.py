@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core import CorruptRecordError, StoreConfigError
+from store_core import CorruptRecordError, StoreConfigError, native
 from store_core.files.byte_source import LocalByteSource
-from store_core import native
 from store_core.index.index_entries import IndexEntries
 from store_core.index.index_file import IndexFile, key_hash
 from store_core.index.index_writer import IndexWriter, index_file_name, index_file_names

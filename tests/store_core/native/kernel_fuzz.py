@@ -116,7 +116,7 @@ def encode(kernel: Any, data: bytes, chance: random.Random) -> None:
     texts: list[Any] = []
     for number in range(6):
         offsets = np.sort(np.array([chance.randrange(len(data) + 1) for _ in range(rows + 1)]))
-        offsets = hosts if number > 3 else offsets // chance.choice([1, 9])  # noqa: PLR2004
+        offsets = hosts if number > 3 else offsets // chance.choice([1, 9])
         if chance.random() < 0.05:
             offsets[chance.randrange(rows + 1)] = chance.choice([-1, 2**31 - 1, len(data) + 1])
         texts += [offsets.astype(np.int32), data]
@@ -139,7 +139,9 @@ def link(kernel: Any, chance: random.Random) -> None:
     hashes = np.array([chance.choice([0, 5, 2**31 - 1, chance.randrange(99)]) for _ in range(rows)])
     longs, ints = np.empty((2, rows), np.int64), np.empty((2, rows), np.int32)
     entries = bytearray(20 * rows)
-    kernel.link(slots, hashes.astype(np.int32), longs[0], ints[0], number, entries, longs[1], ints[1])
+    kernel.link(
+        slots, hashes.astype(np.int32), longs[0], ints[0], number, entries, longs[1], ints[1]
+    )
 
 
 def main(path: str, most: str, seed: str, *logs: str) -> None:

@@ -20,9 +20,9 @@ from store_core.codec.record_frames import RecordFrames, walk_records
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout import INDEX_ENTRY
-from store_core.native.layout_header import HEADER, layout_header
 from store_core.queue.dispatch_request import DispatchDecoder
 from tests.examples import examples
+from tests.layout_header import HEADER, layout_header
 from tests.store_core.codec.record_strategies import place_records, record_lists
 
 KERNEL = native.kernel
@@ -97,7 +97,9 @@ def test_damaged_records_give_the_same_frames(placed, drawn):
         damaged[at] = drawn.draw(st.sampled_from([0, 1, 2, 127, 128, 255]))
     damaged = damaged[: drawn.draw(st.integers(0, len(data)))]
     positions = positions[positions < len(damaged)]
-    bounds = drawn.draw(st.tuples(st.integers(0, len(data)), st.integers(1, 9), st.integers(1, 999)))
+    bounds = drawn.draw(
+        st.tuples(st.integers(0, len(data)), st.integers(1, 9), st.integers(1, 999))
+    )
     numpy, kernel = by_both(lambda: walk_records(damaged, 0, *bounds))
     assert (kernel.starts.tolist(), *kernel[1:]) == (numpy.starts.tolist(), *numpy[1:])
     assert_equal_columns(*frames_of(damaged, base, positions))
@@ -216,12 +218,24 @@ PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
         ("crc32_ranges", (DATA, ONE, ONE + 201, np.zeros(1, np.uint32)), "range 0 is not inside"),
         ("crc32_ranges", (DATA, ONE - 1, ONE, np.zeros(1, np.uint32)), "range 0 is not inside"),
         ("crc32_ranges", (DATA, ONE + 1, ONE, np.zeros(1, np.uint32)), "range 0 is not inside"),
-        ("crc32_ranges", (DATA, ONE, EMPTY, np.zeros(1, np.uint32)), "expected an array of 8 bytes"),
+        (
+            "crc32_ranges",
+            (DATA, ONE, EMPTY, np.zeros(1, np.uint32)),
+            "expected an array of 8 bytes",
+        ),
         ("crc32_ranges", (DATA, ONE, ONE, np.zeros(2, np.uint32)), "expected an array of 4 bytes"),
         ("walk_records", (DATA, -1, 9, 9, 9, ONE), "inside the data"),
         ("walk_records", (DATA, 0, 9, 9, -9, ONE), "inside the data"),
-        ("place_records", (DATA, 0, ONE, PARTS[:5], OK, INTS, INTS), "expected an array of 48 bytes"),
-        ("place_records", (DATA, EMPTY, ONE, PARTS, OK, INTS, INTS), "expected an array of 8 bytes"),
+        (
+            "place_records",
+            (DATA, 0, ONE, PARTS[:5], OK, INTS, INTS),
+            "expected an array of 48 bytes",
+        ),
+        (
+            "place_records",
+            (DATA, EMPTY, ONE, PARTS, OK, INTS, INTS),
+            "expected an array of 8 bytes",
+        ),
         ("header_field", (DATA, ONE, 99, ONE), "no such field"),
         ("header_field", (DATA, ONE, 0, ONE), "expected an array of 4 bytes"),
         ("columns_bytes", (DATA, ONE - 1, PARTS, 1, ()), "not inside the data"),
@@ -232,7 +246,11 @@ PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
         ("dispatch", (DATA, ONE, PARTS, ONE, OK, ONE, ONE, OK), "not inside the data"),
         ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, ONE, ONE, OK), "expected an array of 0 bytes"),
         ("link", (EMPTY, INTS, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
-        ("link", (INTS, INTS - 1, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "negative hash"),
+        (
+            "link",
+            (INTS, INTS - 1, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS),
+            "negative hash",
+        ),
         ("link", (INTS, INTS, ONE, INTS, 2**31 - 1, np.zeros(20, np.uint8), ONE, INTS), "31 bits"),
         ("link", (INTS, INTS, ONE, INTS, 0, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
         ("link", (INTS, INTS, ONE, INTS, 1, np.zeros(19, np.uint8), ONE, INTS), "of 20 bytes"),
@@ -257,7 +275,7 @@ def test_any_position_is_no_record(positions, drawn):
 
 
 def test_the_layout_is_the_declared_one():
-    assert HEADER.read_text() == layout_header(), "run python -m store_core.native.layout_header"
+    assert HEADER.read_text() == layout_header(), "run python -m tests.readme_tables"
 
 
 @pytest.mark.parametrize(("switch", "path"), [("0", "NumPy"), ("1", None)])

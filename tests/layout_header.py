@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write ``layout.h``: what the kernel knows of a record, from its one declaration.
+"""What the native kernel knows of records and index entries, as C, from their one declaration.
 
-``python -m store_core.native.layout_header`` writes it again; a test compares.
+``python -m tests.readme_tables`` writes it; a test compares.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from store_core import layout
+from tests.conftest import ROOT
 
-HEADER = Path(__file__).with_name("layout.h")
+HEADER = ROOT / "store_core" / "native" / "layout.h"
 _NAMES = (
     "MESSAGE_MAGIC_CODE",
     "MESSAGE_MAGIC_CODE_V2",
@@ -55,7 +54,7 @@ def layout_header() -> str:
     return "\n".join(
         [
             "/* SPDX-License-Identifier: Apache-2.0 */",
-            "/* Made from store_core/layout.py by store_core/native/layout_header.py: do not edit. */",
+            "/* Made from store_core/layout.py by tests/layout_header.py: do not edit. */",
             *lines,
             "",
         ]
@@ -72,7 +71,3 @@ def _numbers() -> list[str]:
         else:
             found.append(f"    FIELD({name}, {at}, {dtype.itemsize}, {hosts})")
     return found
-
-
-if __name__ == "__main__":
-    HEADER.write_text(layout_header())
