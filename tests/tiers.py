@@ -49,6 +49,7 @@ FILES = (
     "tests/store_core/ha/test_ha_client_connections.py",
     "tests/store_core/ha/test_killed_slave.py",
     "tests/store_core/ha/test_replication.py",
+    "tests/store_core/native/test_sanitized_kernel.py",
     "tests/store_core/recovery/test_damaged_queues.py",
     "tests/store_core/recovery/test_log_ends.py",
     "tests/store_core/schedule/test_killed_delivery.py",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 from store_core.codec.message_codec import encode_message
 
 MOST_BYTES = 1 << 14
+RACED_BYTES, RACE_EVERY = 1 << 19, 500
 ODD = (0, 1, 2, 0x20, 0x7F, 0x80, 0xC3, 0xDA, 0xED, 0xFF)
 
 
@@ -144,6 +146,19 @@ def link(kernel: Any, chance: random.Random) -> None:
     )
 
 
+def race(kernel: Any, text: bytes, chance: random.Random) -> None:
+    """Call the functions in two threads while this one changes the data, as a broker's map may."""
+    data = bytearray(text[:RACED_BYTES])
+    seeds = [chance.randrange(2**32) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        rounds = [pool.submit(feed, kernel, data, random.Random(seed)) for seed in seeds]
+        while not all(each.done() for each in rounds):
+            at = chance.randrange(len(data))
+            data[at] = chance.choice(ODD)
+        for each in rounds:
+            each.result()
+
+
 def main(path: str, most: str, seed: str, *logs: str) -> None:
     """Feed until so many records were decoded."""
     kernel, chance = load(path), random.Random(int(seed))
@@ -154,6 +169,8 @@ def main(path: str, most: str, seed: str, *logs: str) -> None:
         records += feed(kernel, data, chance)
         encode(kernel, data, chance)
         link(kernel, chance)
+        if pieces % RACE_EVERY == 0:
+            race(kernel, chance.choice(texts), chance)
         pieces += 1
     print(f"{records} records of {pieces} pieces, seed {seed}")
 
