@@ -33,6 +33,7 @@ is_wanted = (
     os.environ.get("ROCKETMQ_STORE_NATIVE") != "0"
     and sys.implementation.name == "cpython"
     and sys.version_info >= (3, 11)
+    and sys.byteorder == "little"
     and not sysconfig.get_config_var("Py_GIL_DISABLED")
 )
 kernel = Extension(
