@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import gather_binary
 from store_core.codec.crc32 import crc_failures, rows_with_property_crc
 from store_core.codec.inner_columns import undecodable_bodies
 from store_core.codec.java_string import decode_utf8
+from store_core.codec.message_batch_codec import MessageColumns
 from store_core.codec.record_encoder import EncodedRecords
 from store_core.codec.record_frames import RecordFrames
 from store_core.layout import (
@@ -338,11 +338,8 @@ class TopicCodes:
 
     def codes_of(self, frames: RecordFrames) -> npt.NDArray[np.int64]:
         """Return the code of each row's topic."""
-        raw = gather_binary(frames.data, frames.topic_start, frames.topic_length)
-        encoded = raw.dictionary_encode()
-        codes = [self._code(name) for name in encoded.dictionary.to_pylist()]
-        code_of_row: npt.NDArray[np.int64] = np.array(codes, np.int64)[encoded.indices.to_numpy()]
-        return code_of_row
+        numbers, names = MessageColumns(frames).topic_numbers()
+        return np.array([self._code(name) for name in names], np.int64)[numbers]
 
     def _code(self, raw: bytes) -> int:
         code = self._code_of.get(raw)
