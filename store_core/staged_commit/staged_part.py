@@ -203,6 +203,8 @@ def _check_block(block: StagedBlock, part: StagedPart, path: str) -> None:
         raise StoreFormatError("a queue that the task did not name", path)
     if int(block.key_count.sum()) != len(block.key_hash):
         raise StoreFormatError("keys that belong to no record", path)
+    if int(block.key_hash.min(initial=0)) < 0:
+        raise StoreFormatError("a negative hash of a key", path)
 
 
 def check_staged_files(part: StagedPart) -> None:

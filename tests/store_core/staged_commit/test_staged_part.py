@@ -9,10 +9,12 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store_core import native
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
 from store_core.staged_commit import staged_part, staged_part_writer
 from store_core.staged_commit import staged_part as module
@@ -74,6 +76,20 @@ def test_rows_that_are_not_those_of_the_part_are_refused(part):
     data = Path(part.rows_path).read_bytes()
     Path(part.rows_path).write_bytes(data[: len(data) // 2])
     with pytest.raises(StoreFormatError):
+        list(read_blocks(part))
+
+
+@pytest.mark.parametrize("kernel", [native.built(), None], ids=["native", "numpy"])
+def test_a_hash_that_no_key_has_is_refused(part, monkeypatch, kernel):
+    monkeypatch.setattr(native, "kernel", kernel)
+    with pa.ipc.open_stream(Path(part.rows_path).read_bytes()) as rows:
+        table = rows.read_all()
+    hashes = pa.array([[-1]] * len(table), table.schema.field("key_hashes").type)
+    at = table.schema.get_field_index("key_hashes")
+    table = table.set_column(at, table.schema.field(at), hashes)
+    with pa.ipc.new_stream(part.rows_path, table.schema) as rows:
+        rows.write_table(table)
+    with pytest.raises(StoreFormatError, match="negative hash of a key"):
         list(read_blocks(part))
 
 
