@@ -39,6 +39,7 @@ _MAX_HOPS = 2048
 _SCAN_ENTRIES = 1 << 18
 _PAGE_BYTES = 1 << 12
 _FEW_HASHES = 16
+_BECAME_SHORTER = "the file became shorter"
 INDEX_SIZE_OPTIONS = "options maxHashSlotNum and maxIndexNum"
 _DEFAULT_BYTES = index_file_bytes(DEFAULT_MAX_HASH_SLOT_NUM, DEFAULT_MAX_INDEX_NUM)
 _MOST_NUMBERS = 1 << 31
@@ -48,7 +49,7 @@ _CHUNK_ENTRIES = 1 << 17
 def key_hash(topic: str, key: str) -> int:
     """Return the hash stored for a key (``IndexFile.indexKeyHashMethod``, RocketMQ 5.3.3)."""
     value = abs(string_hash(f"{topic}#{key}"))
-    return 0 if value > np.iinfo(np.int32).max else value
+    return 0 if value >> 31 else value  # of Java's least number there is no magnitude
 
 
 def tag_hash(topic: str, tags: str) -> int:
@@ -58,6 +59,8 @@ def tag_hash(topic: str, tags: str) -> int:
 
 def key_hashes(topic: str, keys: Sequence[str]) -> Int32s:
     """Return `key_hash` of many keys of one topic."""
+    if len(keys) <= _FEW_HASHES:
+        return np.array([key_hash(topic, key) for key in keys], np.int32)
     try:
         hashes = string_hashes(pa.array([f"{topic}#{key}" for key in keys], pa.string()))
     except UnicodeEncodeError:  # a lone surrogate, which Java strings may contain
@@ -219,6 +222,44 @@ class IndexFile:
 
     def hits(self, hashes: Int32s) -> IndexHits:
         """Return the hits of `lookup`, in no order; a hash may be given twice."""
+        if len(hashes) <= _FEW_HASHES and self.source.is_local:
+            return self._hits_of_few(hashes)
+        return self._hits_of_many(hashes)
+
+    def _hits_of_few(self, hashes: Int32s) -> IndexHits:
+        """Follow one chain after the other: for few of them NumPy's calls take longest."""
+        found: list[tuple[int, int, int, int]] = []
+        for key, wanted in enumerate(hashes.tolist()):
+            hits = self._chain_hits(wanted, key)
+            if hits is None:
+                return self._hits_of_many(hashes)
+            found += hits
+        columns = np.array(found, np.int64).reshape(-1, len(IndexHits._fields)).T
+        return IndexHits(*columns)
+
+    def _chain_hits(self, wanted: int, key: int) -> list[tuple[int, int, int, int]] | None:
+        """Return the rows of `IndexHits` of one hash; None if its chain is too long."""
+        slots = self.max_hash_slot_num
+        at = self._checked_newest(wanted, self._newest_of(wanted))
+        found: list[tuple[int, int, int, int]] = []
+        for _ in range(_MAX_HOPS):
+            if at <= 0:
+                return found
+            row = self._entry(at)
+            if row.key_hash % slots != wanted % slots or self._is_strange(row, at):
+                raise self._foreign(at, row)
+            if row.key_hash == wanted:
+                found.append((key, row.commit_log_offset, at, row.time_diff_seconds))
+            at = row.previous_entry
+        return None
+
+    def _is_strange(self, row: Any, at: int) -> bool:
+        """Return whether the entry at a number cannot be part of any chain."""
+        least = max(self.header.end_phy_offset, 1) if at >= self.header.index_count else 0
+        return row.key_hash < 0 or row.commit_log_offset < least or not 0 <= row.previous_entry < at
+
+    def _hits_of_many(self, hashes: Int32s) -> IndexHits:
+        """Follow all chains together."""
         pending = np.arange(len(hashes))
         entry = self._newest_entries(hashes)
         found = []
@@ -250,18 +291,14 @@ class IndexFile:
             A chain leads forward (RocketMQ would never return).
         """
         offsets: list[int] = []
-        at = int(self._newest(np.array([hash_of_key]))[0])
+        at = self._newest_of(hash_of_key)
         count = self._count_with(at)
         while count < at < self.max_index_num:  # not counted yet: the writer links it before that
-            before = INDEX_ENTRY.unpack(self.source.read_at(self._position(at), INDEX_ENTRY.size))
-            at = min(before.previous_entry, at - 1)
+            at = min(self._entry(at).previous_entry, at - 1)
         if at <= 0 or at > count or count <= 1:
             return offsets
         while len(offsets) < max_num and at < self.max_index_num:
-            raw = self.source.read_at(self._position(at), INDEX_ENTRY.size)
-            if len(raw) < INDEX_ENTRY.size:
-                raise self._corrupt(at, "the file became shorter")
-            row = INDEX_ENTRY.unpack(raw)
+            row = self._entry(at)
             if row.time_diff_seconds < 0:
                 break
             time = self.header.begin_timestamp + row.time_diff_seconds * 1000
@@ -288,6 +325,19 @@ class IndexFile:
         newest: Int64s = raw.view(">i4")[:, 0].astype(np.int64)
         return newest
 
+    def _newest_of(self, hash_of_key: int) -> int:
+        at = INDEX_HEADER.size + hash_of_key % self.max_hash_slot_num * INDEX_SLOT.size
+        raw = self.source.read_at(at, INDEX_SLOT.size)
+        if len(raw) < INDEX_SLOT.size:
+            raise CorruptRecordError(_BECAME_SHORTER, self.path, at)
+        return int.from_bytes(raw, "big", signed=True)
+
+    def _entry(self, number: int) -> Any:
+        raw = self.source.read_at(self._position(number), INDEX_ENTRY.size)
+        if len(raw) < INDEX_ENTRY.size:
+            raise self._corrupt(number, _BECAME_SHORTER)
+        return INDEX_ENTRY.unpack(raw)
+
     def _count_with(self, newest: int) -> int:
         """Return the index count, read again if a slot is ahead, as a broker may be writing."""
         if newest < self.header.index_count:
@@ -298,13 +348,19 @@ class IndexFile:
         newest = self._newest(hashes)
         bad = np.flatnonzero((newest < 0) | (newest >= self.max_index_num))
         if len(bad):
-            slot = int(hashes[bad[0]]) % self.max_hash_slot_num
-            raise CorruptRecordError(
-                f"slot {slot} points to entry {newest[bad[0]]} of {self.header.entry_count}",
-                self.path,
-                INDEX_HEADER.size + slot * INDEX_SLOT.size,
-            )
+            self._checked_newest(int(hashes[bad[0]]), int(newest[bad[0]]))
         return newest
+
+    def _checked_newest(self, hash_of_key: int, newest: int) -> int:
+        """Return the number in the slot of a hash; raise if no entry can have it."""
+        if 0 <= newest < self.max_index_num:
+            return newest
+        slot = hash_of_key % self.max_hash_slot_num
+        raise CorruptRecordError(
+            f"slot {slot} points to entry {newest} of {self.header.entry_count}",
+            self.path,
+            INDEX_HEADER.size + slot * INDEX_SLOT.size,
+        )
 
     def _chain_entries(self, hashes: Int32s, entry: Int64s) -> npt.NDArray[np.void]:
         raw: Any = self.source.gather(
@@ -320,8 +376,7 @@ class IndexFile:
         strange |= is_ahead & (rows["commit_log_offset"] < max(self.header.end_phy_offset, 1))
         bad = np.flatnonzero(strange)
         if len(bad):
-            text = f"the entry {rows[bad[0]].tolist()} does not belong to its chain"
-            raise self._corrupt(int(entry[bad[0]]), text)
+            raise self._foreign(int(entry[bad[0]]), rows[bad[0]].tolist())
         return rows
 
     def _scan(self, hashes: Int32s, wanted: Int64s) -> IndexHits:
@@ -336,6 +391,9 @@ class IndexFile:
             found.append(_hits(np.searchsorted(asked, of_table[rows]), table[rows], rows + start))
         hits = _by_key(_joined(found), which.ravel(), len(asked))
         return hits._replace(key=wanted[hits.key])
+
+    def _foreign(self, entry: int, row: tuple[int, ...]) -> CorruptRecordError:
+        return self._corrupt(entry, f"the entry {tuple(row)} does not belong to its chain")
 
     def _corrupt(self, entry: int, text: str) -> CorruptRecordError:
         return CorruptRecordError(f"entry {entry}: {text}", self.path, self._position(entry))
