@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from bench.store_content import key_of, unique_key_of
 from store_core import SqlFilter
+from store_core.arrow import binary_parts
 from store_core.codec.message_codec import properties_to_bytes
-from store_core.codec.property_columns import PropertyColumns
+from store_core.codec.property_columns import named_values
 
 _ROUNDS = 10
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_IO_THREADS")
@@ -67,8 +68,9 @@ def _rounds(name: str, matches: Callable[[], Any], batch: int, messages: int) ->
 
 
 def _columns(block: Any, sql_filter: SqlFilter) -> dict[str, Any]:
-    properties = PropertyColumns(block)
-    return {name: properties.values_of(name) for name in sql_filter.property_names}
+    offsets, data = binary_parts(block)
+    starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+    return named_values(data, starts, ends - starts, list(sql_filter.property_names))
 
 
 def properties_of(index: int) -> bytes:

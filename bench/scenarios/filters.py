@@ -29,7 +29,7 @@ def per_message(context: Context) -> list[Figure]:
         _figure(name, what, java, ours, messages, bounds)
         for name, what, bounds in (
             ("filter_maps", "properties ready", (0.5, 2.0)),
-            ("filter_stored", "from the stored properties", (None, None)),
+            ("filter_stored", "from the stored properties", (1.2, 3.0)),
         )
     ]
 
@@ -40,7 +40,7 @@ def _figure(
     java: list[list[dict[str, Any]]],
     ours: list[list[dict[str, Any]]],
     messages: int,
-    bounds: tuple[float | None, float | None],
+    bounds: tuple[float, float],
 ) -> Figure:
     sides = [[last_round(run, name) for run in side] for side in (ours, java)]
     matched = {figure["matched"] for side in sides for figure in side}

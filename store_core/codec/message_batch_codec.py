@@ -7,7 +7,7 @@ Row by row they equal ``message_codec`` and ``message``, which a property test c
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,12 @@ from store_core.codec.crc32 import BadBody
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.message_codec import string_to_properties
 from store_core.codec.message_id import host_column, message_id_column
-from store_core.codec.property_columns import PropertyColumns, utf8_column, words_column
+from store_core.codec.property_columns import (
+    PropertyColumns,
+    named_values,
+    utf8_column,
+    words_column,
+)
 from store_core.layout import (
     COMPRESSED_FLAG,
     PROPERTY_KEYS,
@@ -30,7 +35,7 @@ from store_core.native.dispatch_columns import (
     dispatch_columns,
     topic_numbers,
 )
-from store_core.native.record_columns import RecordColumns, property_values, record_columns
+from store_core.native.record_columns import record_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -203,18 +208,12 @@ class MessageColumns:
         types = {name: message_schema().field(name).type for name in names}
         data, position = frames.data, frames.position
         found = record_columns(data, position, frames.parts, types, PROPERTY_OF_COLUMN)
-        return None if found is None else self._completed(found, MessageColumns._build)
-
-    def _completed(
-        self, found: RecordColumns, build: Callable[[MessageColumns, str], Array]
-    ) -> dict[str, Any]:
-        """Return columns with the rows that the kernel refused, which ``build`` makes."""
-        if not len(found.refused):
-            return found.columns
+        if found is None or not len(found.refused):
+            return None if found is None else found.columns
         rows = found.refused.astype(np.int64)
-        others = MessageColumns(self.frames.take(rows), raw_body=True)
+        others = MessageColumns(frames.take(rows), raw_body=True)
         return {
-            name: replace_rows(column, rows, build(others, name))
+            name: replace_rows(column, rows, others._build(name))
             for name, column in found.columns.items()
         }
 
@@ -302,18 +301,14 @@ class MessageColumns:
         return {name: self._values[name] for name in names}
 
     def _values_of(self, names: list[str]) -> dict[str, Any]:
-        frames, found = self.frames, None
-        if self.suits_kernel() and len(names) <= native.kernel.MOST_NAMES:
-            found = property_values(frames.data, frames.position, frames.parts, names)
-        if found is not None:
-            return self._completed(found, MessageColumns._split_values)
-        if self._known is None:
-            return {name: self._split_values(name) for name in names}
-        none = pa.nulls(len(frames), pa.string())
-        return {name: self._known.get(name, none) for name in names}
-
-    def _split_values(self, name: str) -> Array:
-        return self._property_columns().values_of(name)
+        frames = self.frames
+        if self._known is not None:
+            none = pa.nulls(len(frames), pa.string())
+            return {name: self._known.get(name, none) for name in names}
+        if self.suits_kernel():
+            start, length = frames.properties_start, frames.properties_length
+            return named_values(frames.data, start, length, names)
+        return {name: self._property_columns().values_of(name) for name in names}
 
     def _block(self) -> Array:
         if self._properties_block is None:

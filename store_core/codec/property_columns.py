@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from store_core.arrow import binary_parts, gather_binary, pa, pc, take_bytes
+from store_core import native
+from store_core.arrow import binary_parts, gather_binary, pa, pc, replace_rows, take_bytes
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.message_codec import string_to_properties
 from store_core.layout import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, RecordLayout
+from store_core.native.record_columns import property_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     from store_core.arrow_types import Array, Scalar
 
     Int32s = npt.NDArray[np.int32]
+    Int64s = npt.NDArray[np.int64]
 
 _SPACE = ord(" ")
 _MAX_SHIFTED_COMPARISONS = 64
@@ -273,6 +276,30 @@ class PropertyColumns:
             for shift in range(1, most)
             for equal in (np.flatnonzero(code[shift:] == code[:-shift]),)
         )
+
+
+def named_values(
+    data: npt.NDArray[np.uint8], start: Int64s, length: Int64s, names: Sequence[str]
+) -> dict[str, Array]:
+    """Return `PropertyColumns.values_of` some names, which the kernel finds in one pass.
+
+    Parameters
+    ----------
+    start, length
+        Where the property string of each row is in the data; ascending and free of overlap.
+    """
+    found = None if native.kernel is None else property_values(data, start, length, names)
+    if found is None:
+        properties = PropertyColumns(gather_binary(data, start, length))
+        return {name: properties.values_of(name) for name in names}
+    rows = found.refused
+    if not len(rows):
+        return found.columns
+    refused = PropertyColumns(gather_binary(data, start[rows], length[rows]))
+    return {
+        name: replace_rows(column, rows.astype(np.int64), refused.values_of(name))
+        for name, column in found.columns.items()
+    }
 
 
 def _ends_of_groups(

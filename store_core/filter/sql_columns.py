@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _MOST_INTEGER_DIGITS = 19  # any 19-digit number, even beyond a Long, fits 64 unsigned bits
+_MOST_SHORT_DIGITS = 9  # as many fit any integer
 _MOST_DOUBLE_CHARACTERS = 100  # far from infinity, where Arrow and Java might differ
 _MAGNITUDE_MASK = np.int64(0x7FFFFFFFFFFFFFFF)
 _ZERO, _NINE, _POINT = ord("0"), 9, ord(".")
@@ -318,17 +319,30 @@ class NumberColumn(NamedTuple):
 
 def integer_column(texts: Array, bits: int) -> NumberColumn:
     """Return ``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) of a column of strings."""
+    if _are_short_numbers(texts):
+        return NumberColumn(_numbers(texts.cast(pa.int64())), None)
     digits, shape = _without_minus(texts)
     plain = (shape.others == 0) & (shape.length > 0) & (shape.length <= _MOST_INTEGER_DIGITS)
     magnitude = _cast_where(digits, plain & (shape.minuses <= 1), pa.uint64())
     negative = shape.minuses == 1
     fits = magnitude.read
-    if shape.length.max(initial=0) > 9:  # noqa: PLR2004 (as many digits fit any integer)
+    if shape.length.max(initial=0) > _MOST_SHORT_DIGITS:
         fits = fits & (magnitude.values <= np.uint64((1 << bits - 1) - 1) + negative)
     keys = magnitude.values.astype(np.int64)
     if negative.any():
         keys = np.where(negative, -keys, keys)
     return _with_the_odd(texts, keys, fits, lambda text: parse_integer(text, bits))
+
+
+def _are_short_numbers(texts: Array) -> bool:
+    """Return whether every text has one to nine digits and nothing else: usual, and plain."""
+    if texts.null_count or not len(texts):
+        return False
+    offsets, data = binary_parts(texts)
+    length = offsets[1:] - offsets[:-1]
+    if int(length.min()) < 1 or int(length.max()) > _MOST_SHORT_DIGITS:
+        return False
+    return int((data[offsets[0] : offsets[-1]] - np.uint8(_ZERO)).max()) <= _NINE
 
 
 def double_column(texts: Array) -> NumberColumn:

@@ -68,7 +68,14 @@ static inline int is_ascii(bytes at, int64_t count)
         memcpy(&word, at, 8);
         any |= word;
     }
-    for (; count > 0; at++, count--) any |= *at;
+    if (count >= 4) { /* the last bytes are read twice rather than one by one */
+        uint32_t first, last;
+        memcpy(&first, at, 4);
+        memcpy(&last, at + count - 4, 4);
+        any |= first | last;
+    } else if (count > 0) {
+        any |= at[0] | at[count / 2] | at[count - 1];
+    }
     return !(any & 0x8080808080808080ull);
 }
 

@@ -6,7 +6,6 @@
 #include <assert.h>
 
 #include "columns.h"
-#include "properties.h"
 
 #define MOST_HOST_TEXT 54 /* [8 groups of 4]:-2147483648 */
 #define MOST_IPV4_TEXT 28
@@ -360,4 +359,52 @@ void fill_columns(Decoding *d)
     for (int i = of_topic; i < MOST_COLUMNS; i++) close_column(d->columns + i, d->columns[i].used);
     close_column(d->columns + of_properties, d->columns[of_names].rows);
     close_column(d->columns + of_keys, d->columns[of_words].rows);
+}
+
+/* ---- named properties alone ---- */
+
+int64_t lay_out_values(Naming *n, uint8_t *block)
+{
+    Space space = {block, 0};
+    int64_t all = sum(n->count, n->rows);
+    if (all > INT32_MAX) return -1;
+    for (int i = 0; i < n->name_count; i++) {
+        reserve_text(&space, n->columns + i, n->rows, all);
+        n->columns[i].valid = reserve_bits(&space, n->rows);
+    }
+    n->refused = (int32_t *)reserve(&space, 4 * n->rows);
+    return space.used;
+}
+
+/* Copy a value, then check the copy: others may write the data meanwhile. */
+static int add_value(Column *column, const Value *value, bytes end)
+{
+    int64_t before = column->used;
+    add_if_any(column, value->at, value->count, end);
+    return is_utf8(column->data + before, column->used - before);
+}
+
+static void make_last_null(Column *column)
+{
+    int64_t row = column->rows - 1;
+    uint8_t bit = (uint8_t)(1 << (row & 7));
+    if (column->valid[row >> 3] & bit) column->nulls++;
+    column->valid[row >> 3] &= (uint8_t)~bit;
+    column->used = column->offsets[row];
+}
+
+void fill_values(Naming *n)
+{
+    Value values[MOST_NAMES];
+    bytes end = n->data + n->length;
+    for (int64_t row = 0; row < n->rows; row++) {
+        int is_good = 1;
+        if (row + 8 < n->rows) __builtin_prefetch(n->data + n->start[row + 8]);
+        find_values(n->data + n->start[row], n->count[row], end, n->names, n->name_count, values);
+        for (int i = 0; i < n->name_count; i++) is_good &= add_value(n->columns + i, values + i, end);
+        if (is_good) continue;
+        n->refused[n->refused_count++] = (int32_t)row;
+        for (int i = 0; i < n->name_count; i++) make_last_null(n->columns + i);
+    }
+    for (int i = 0; i < n->name_count; i++) close_column(n->columns + i, n->columns[i].used);
 }

@@ -3,7 +3,7 @@
 #ifndef ROCKETMQ_STORE_COLUMNS_H
 #define ROCKETMQ_STORE_COLUMNS_H
 
-#include "kernel.h"
+#include "properties.h"
 
 #define MOST_NAMES 32 /* properties asked for by name */
 
@@ -38,11 +38,6 @@ typedef struct {
     int64_t most_rows, most_bytes; /* there is room for; asserted where assertions are on */
 } Column;
 
-typedef struct {
-    bytes at;
-    int64_t count;
-} Name;
-
 /* What to decode, and into what. */
 typedef struct {
     Records in;
@@ -54,9 +49,24 @@ typedef struct {
     int64_t refused_count;
 } Decoding;
 
+/* Some properties of many property strings, wherever these are. */
+typedef struct {
+    bytes data;
+    int64_t length, rows;
+    const int64_t *start, *count;
+    int name_count;
+    Name names[MOST_NAMES];
+    Column columns[MOST_NAMES];
+    int32_t *refused; /* rows, ascending, with a value that is not UTF-8: null in all columns */
+    int64_t refused_count;
+} Naming;
+
 void columns_init(void);
 /* Lay the wanted columns out in `block`, or only measure it if NULL; -1 if they exceed 2 GiB. */
 int64_t lay_out(Decoding *decoding, uint8_t *block);
 void fill_columns(Decoding *decoding);
+/* As above, of the named properties. */
+int64_t lay_out_values(Naming *naming, uint8_t *block);
+void fill_values(Naming *naming);
 
 #endif

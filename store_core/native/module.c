@@ -306,7 +306,7 @@ static PyObject *number_topics(PyObject *module, PyObject *const *args, Py_ssize
 
 /* ---- columns_bytes(…) and columns(…) ---- */
 
-static int get_names(Decoding *decoding, PyObject *names)
+static int get_names(PyObject *names, Name *found, int *name_count)
 {
     Py_ssize_t count = PyTuple_Check(names) ? PyTuple_Size(names) : -1;
     if (count < 0 || count > MOST_NAMES) {
@@ -317,16 +317,17 @@ static int get_names(Decoding *decoding, PyObject *names)
         char *at;
         Py_ssize_t size;
         if (PyBytes_AsStringAndSize(PyTuple_GetItem(names, i), &at, &size) < 0) return 0;
-        decoding->names[i] = (Name){(bytes)at, size};
+        found[i] = (Name){(bytes)at, size};
     }
-    decoding->name_count = (int)count;
+    *name_count = (int)count;
     return 1;
 }
 
 static int get_decoding(Buffers *buffers, PyObject *const *args, Decoding *decoding)
 {
     int64_t wanted;
-    if (!get_records(buffers, args, &decoding->in) || !get_int64(args[3], &wanted) || !get_names(decoding, args[4]))
+    if (!get_records(buffers, args, &decoding->in) || !get_int64(args[3], &wanted) ||
+        !get_names(args[4], decoding->names, &decoding->name_count))
         return 0;
     decoding->wanted = (uint64_t)wanted;
     return 1;
@@ -348,20 +349,20 @@ static Py_ssize_t place_in(const void *at, const uint8_t *block) { return at ? (
 
 /* Return a tuple of (rows, nulls, valid, offsets, data, data bytes) of each column, absent ones
  * too, then where the refused rows are and how many. */
-static PyObject *describe(const Decoding *decoding, const uint8_t *block)
+static PyObject *describe(const Column *columns, int count, const int32_t *refused_rows, int64_t refused_count,
+                          const uint8_t *block)
 {
-    int count = of_first_value + decoding->name_count;
     PyObject *result = PyTuple_New(count + 2);
     for (int i = 0; result && i < count; i++) {
-        const Column *column = decoding->columns + i;
+        const Column *column = columns + i;
         PyObject *part = Py_BuildValue("LLnnnL", (long long)column->rows, (long long)column->nulls,
                                        place_in(column->valid, block), place_in(column->offsets, block),
                                        place_in(column->data, block), (long long)column->used);
         if (!part || PyTuple_SetItem(result, i, part) < 0) Py_CLEAR(result);
     }
     if (!result) return NULL;
-    PyObject *at = PyLong_FromSsize_t(place_in(decoding->refused, block));
-    PyObject *refused = PyLong_FromLongLong(decoding->refused_count);
+    PyObject *at = PyLong_FromSsize_t(place_in(refused_rows, block));
+    PyObject *refused = PyLong_FromLongLong(refused_count);
     if (!at || !refused) {
         Py_XDECREF(at);
         Py_XDECREF(refused);
@@ -386,7 +387,8 @@ static PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t giv
         else if ((block = get(&buffers, args[5], expected, 8, PyBUF_WRITABLE))) {
             lay_out(&decoding, block);
             WITHOUT_GIL(decoding.in.rows, expected, fill_columns(&decoding));
-            result = describe(&decoding, block);
+            result = describe(decoding.columns, of_first_value + decoding.name_count, decoding.refused,
+                              decoding.refused_count, block);
         }
     }
     release(&buffers);
@@ -483,6 +485,62 @@ static PyObject *link_into_slots(PyObject *module, PyObject *const *args, Py_ssi
     return used < 0 ? NULL : PyLong_FromLongLong(used);
 }
 
+/* ---- values_bytes(data, start, count, names) and values(data, start, count, names, block) ---- */
+
+static int are_pieces(const Naming *n)
+{
+    for (int64_t row = 0; row < n->rows; row++) {
+        int64_t start = n->start[row], count = n->count[row];
+        if (start < 0 || start > n->length || count < 0 || count > n->length - start || count > INT32_MAX) return 0;
+    }
+    return 1;
+}
+
+static int get_naming(Buffers *buffers, PyObject *const *args, Naming *n)
+{
+    if (!(n->data = get(buffers, args[0], -1, 1, PyBUF_SIMPLE)) || !(n->start = get(buffers, args[1], -1, 8, PyBUF_SIMPLE)) ||
+        !(n->count = get(buffers, args[2], buffers->views[1].len, 8, PyBUF_SIMPLE)) ||
+        !get_names(args[3], n->names, &n->name_count))
+        return 0;
+    n->length = buffers->views[0].len;
+    n->rows = buffers->views[1].len / 8;
+    if (n->rows <= INT32_MAX && are_pieces(n)) return 1;
+    PyErr_SetString(PyExc_ValueError, "a property string is not inside the data");
+    return 0;
+}
+
+static PyObject *values_bytes(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Naming naming = {0};
+    PyObject *result = NULL;
+    if (has_arguments(given, 4) && get_naming(&buffers, args, &naming))
+        result = PyLong_FromLongLong(lay_out_values(&naming, NULL));
+    release(&buffers);
+    return result;
+}
+
+static PyObject *values(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Naming naming = {0};
+    PyObject *result = NULL;
+    uint8_t *block;
+    if (has_arguments(given, 5) && get_naming(&buffers, args, &naming)) {
+        int64_t expected = lay_out_values(&naming, NULL);
+        if (expected < 0) PyErr_SetString(PyExc_ValueError, "the columns exceed 2 GiB");
+        else if ((block = get(&buffers, args[4], expected, 8, PyBUF_WRITABLE))) {
+            lay_out_values(&naming, block);
+            WITHOUT_GIL(naming.rows, expected, fill_values(&naming));
+            result = describe(naming.columns, naming.name_count, naming.refused, naming.refused_count, block);
+        }
+    }
+    release(&buffers);
+    return result;
+}
+
 /* ---- the module ---- */
 
 static PyMethodDef methods[] = {
@@ -496,6 +554,8 @@ static PyMethodDef methods[] = {
     {"link", (PyCFunction)(void (*)(void))link_into_slots, METH_FASTCALL, NULL},
     {"columns_bytes", (PyCFunction)(void (*)(void))columns_bytes, METH_FASTCALL, NULL},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, NULL},
+    {"values_bytes", (PyCFunction)(void (*)(void))values_bytes, METH_FASTCALL, NULL},
+    {"values", (PyCFunction)(void (*)(void))values, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -12,6 +12,20 @@ typedef struct {
     int32_t name_bytes, value_bytes;
 } Pair;
 
+typedef struct {
+    bytes at;
+    int64_t count;
+} Name;
+
+/* Where the value of a property is: NULL without one. */
+typedef struct {
+    bytes at;
+    int64_t count;
+} Value;
+
+/* Find the value of each name, the last one if it is repeated; reads up to `end`. */
+void find_values(bytes at, int64_t count, bytes end, const Name *names, int name_count, Value *values);
+
 /* Text copied out of the data before it is checked: others may write there meanwhile. */
 #define MOST_TOPIC 255
 #define MOST_PROPERTIES INT16_MAX

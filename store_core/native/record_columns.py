@@ -11,7 +11,7 @@ from store_core import native
 from store_core.arrow import pa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -59,44 +59,52 @@ def record_columns(
     names: tuple[str, ...] = native.kernel.COLUMNS
     wanted = sum(1 << names.index(name) for name in types if name not in property_of)
     named = [name for name in types if name in property_of]
-    found = _filled(data, position, parts, wanted, [property_of[name] for name in named])
-    if found is None:
+    kernel, of_names = native.kernel, tuple(property_of[name].encode() for name in named)
+    arguments = (data, position, parts, wanted, of_names)
+    block = _block(kernel.columns_bytes(*arguments), data)
+    if block is None:
         return None
-    arrays, refused = found
+    *made, at, count = kernel.columns(*arguments, block)
+    arrays = _Arrays(block, names, made)
     columns = {
         name: arrays.text(len(names) + named.index(name), kind)
         if name in property_of
         else arrays.array(name, kind, len(position))
         for name, kind in types.items()
     }
-    return RecordColumns(columns, refused)
+    return RecordColumns(columns, arrays.rows_at(at, count))
 
 
 def property_values(
-    data: npt.NDArray[np.uint8], position: Int64s, parts: Int64s, names: list[str]
+    data: npt.NDArray[np.uint8], start: Int64s, count: Int64s, names: Sequence[str]
 ) -> RecordColumns | None:
-    """Return the values of some properties as columns of these names, null where absent."""
-    found = _filled(data, position, parts, 0, names)
-    if found is None:
+    """Return the values of some properties as columns of these names, null where absent.
+
+    None if that takes too much room.
+
+    Parameters
+    ----------
+    start, count
+        Where the property string of each row is in the data, and its bytes.
+    """
+    kernel = native.kernel
+    if len(names) > kernel.MOST_NAMES:
         return None
-    arrays, refused = found
-    first = len(native.kernel.COLUMNS)
-    columns = {name: arrays.text(first + at, pa.string()) for at, name in enumerate(names)}
-    return RecordColumns(columns, refused)
+    arguments = (data, start, count, tuple(name.encode() for name in names))
+    block = _block(kernel.values_bytes(*arguments), data)
+    if block is None:
+        return None
+    *made, refused_at, refused = kernel.values(*arguments, block)
+    arrays = _Arrays(block, kernel.COLUMNS, made)
+    columns = {name: arrays.text(at, pa.string()) for at, name in enumerate(names)}
+    return RecordColumns(columns, arrays.rows_at(refused_at, refused))
 
 
-def _filled(
-    data: npt.NDArray[np.uint8], position: Int64s, parts: Int64s, wanted: int, properties: list[str]
-) -> tuple[_Arrays, npt.NDArray[np.int32]] | None:
-    """Let the kernel fill a block; return it, and the rows that it refused."""
-    kernel, names = native.kernel, tuple(name.encode() for name in properties)
-    size = kernel.columns_bytes(data, position, parts, wanted, names)
+def _block(size: int, data: npt.NDArray[np.uint8]) -> Any:
+    """Return room for columns of some data; None if that is too much, or not known."""
     if not 0 <= size <= _MOST_TIMES * len(data) + _MOST_MORE:
         return None
-    block = pa.allocate_buffer(size)  # of Arrow's pool: new pages cost a fifth of the time
-    *made, at, count = kernel.columns(data, position, parts, wanted, names, block)
-    refused = np.frombuffer(block.slice(at, 4 * count), np.int32).copy()
-    return _Arrays(block, kernel.COLUMNS, made), refused
+    return pa.allocate_buffer(size)  # of Arrow's pool: new pages cost a fifth of the time
 
 
 class _Arrays(NamedTuple):
@@ -128,6 +136,10 @@ class _Arrays(NamedTuple):
         rows, nulls, _, offsets, data, used = self.made[at]
         parts = [self.block.slice(offsets, 4 * (rows + 1)), self.block.slice(data, used)]
         return pa.Array.from_buffers(kind, rows, [self._validity(at), *parts], nulls)
+
+    def rows_at(self, at: int, count: int) -> npt.NDArray[np.int32]:
+        """Return a copy of some row numbers."""
+        return np.frombuffer(self.block.slice(at, 4 * count), np.int32).copy()
 
     def _list(self, at: int, kind: DataType, child: Array) -> Array:
         rows, nulls, _, offsets, _, _ = self.made[at]

@@ -100,6 +100,7 @@ def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.
     wanted = chance.choice([every, chance.randrange(every + 1) & every])
     names = tuple(chance.sample([b"TAGS", b"UNIQ_KEY", b"a", b"", b"KEYS"], chance.randrange(4)))
     rows = len(positions)
+    name_values(kernel, data, parts, names)
     room = len(data) + 2 * rows if chance.random() < 0.9 else chance.randrange(9)
     entries = [np.empty(room, kind) for kind in (np.int32, np.int32, np.bool_)]
     codes, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
@@ -109,6 +110,16 @@ def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.
     except ValueError:
         return
     kernel.columns(data, positions, parts, wanted, names, bytearray(size))
+
+
+def name_values(kernel: Any, data: bytes, parts: Any, names: tuple[bytes, ...]) -> None:
+    """Find some properties of records, or be refused."""
+    arguments = (data, parts[4].copy(), parts[5].copy(), names)
+    try:
+        size = kernel.values_bytes(*arguments)
+    except ValueError:
+        return
+    kernel.values(*arguments, bytearray(size))
 
 
 def encode(kernel: Any, data: bytes, chance: random.Random) -> None:

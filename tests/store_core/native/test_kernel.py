@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from store_core import native
 from store_core.codec.crc32 import crc32_ranges, crc_failures
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
+from store_core.codec.message_codec import string_to_properties
+from store_core.codec.property_columns import named_values
 from store_core.codec.record_frames import RecordFrames, walk_records
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
@@ -23,7 +25,11 @@ from store_core.layout import INDEX_ENTRY
 from store_core.queue.dispatch_request import DispatchDecoder
 from tests.examples import examples
 from tests.layout_header import HEADER, layout_header
-from tests.store_core.codec.record_strategies import place_records, record_lists
+from tests.store_core.codec.record_strategies import (
+    place_records,
+    property_bytes,
+    record_lists,
+)
 
 KERNEL = native.kernel
 NAMES = message_schema().names
@@ -119,6 +125,27 @@ def test_any_property_has_the_same_values(placed, name):
     assert holds[0] == holds[1] == (read[0].null_count < len(records))
 
 
+WANTED = ["KEYS", "a", "ab", "ü", "INNER_BASE", "none", ""]
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(property_bytes, max_size=9), st.binary(max_size=70), st.sampled_from(WANTED))
+def test_any_property_strings_have_the_same_values(texts, after, first):
+    """The bytes after the last string decide how far the kernel may read at a time."""
+    data = np.frombuffer(b"".join(texts) + after, np.uint8)
+    length = np.array([len(text) for text in texts], np.int64)
+    start = np.cumsum(length) - length
+    names = [first, *(name for name in WANTED if name != first)]
+    numpy, kernel = by_both(lambda: named_values(data, start, length, names))
+    assert list(kernel) == list(numpy) == names
+    for name in names:
+        kernel[name].validate(full=True)
+        assert kernel[name].equals(numpy[name]), name
+    expected = [string_to_properties(text).get(first) for text in texts]
+    assert kernel[first].to_pylist() == expected
+
+
 @needs_kernel
 @settings(max_examples=examples(200), deadline=None)
 @given(record_lists, st.booleans(), st.sampled_from([0, 1, 60]))
@@ -207,6 +234,7 @@ def test_refused_rows_come_from_numpy_in_order():
 
 
 ONE = np.zeros(1, np.int64)
+BIG = np.array([2**31], np.int64)
 INTS = np.zeros(1, np.int32)
 PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
 
@@ -243,6 +271,14 @@ PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
         ("columns_bytes", (DATA, ONE, PARTS + 2**62, 1, ()), "not inside the data"),
         ("columns_bytes", (DATA, ONE, PARTS + 201, 1, ()), "not inside the data"),
         ("columns_bytes", (DATA, EMPTY, EMPTY, 1, (b"a",) * 33), "at most 32 names"),
+        ("values_bytes", (DATA, ONE - 1, ONE, ()), "not inside the data"),
+        ("values_bytes", (DATA, ONE + 201, ONE, ()), "not inside the data"),
+        ("values_bytes", (DATA, ONE + 1, ONE + 200, ()), "not inside the data"),
+        ("values_bytes", (DATA, ONE, ONE - 1, ()), "not inside the data"),
+        ("values_bytes", (np.zeros(2**31, np.uint8), ONE, BIG, ()), "not inside the data"),
+        ("values_bytes", (DATA, ONE, EMPTY, ()), "expected an array of 8 bytes"),
+        ("values_bytes", (DATA, ONE, ONE, (b"a",) * 33), "at most 32 names"),
+        ("values", (DATA, ONE, ONE, (b"a",), DATA[:0]), "expected an array of"),
         ("dispatch", (DATA, ONE, PARTS, ONE, OK, ONE, ONE, OK), "not inside the data"),
         ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, ONE, ONE, OK), "expected an array of 0 bytes"),
         ("link", (EMPTY, INTS, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
