@@ -398,9 +398,11 @@ def patch_record(
     property_crc: bool = False,
 ) -> None:
     """Fill in offsets and store time of one encoded record, then the property CRC."""
-    _OFFSETS.pack_into(record, _OFFSETS_AT, queue_offset, commit_log_offset)
-    time_at = _STORE_TIMESTAMP_AT[record[_LOW_FLAGS_AT] & BORNHOST_V6_FLAG != 0]
-    _TIME.pack_into(record, time_at, store_timestamp)
+    values = (queue_offset, commit_log_offset, store_timestamp)
+    if native.kernel is None or not native.kernel.patch_put(record, *values):
+        _OFFSETS.pack_into(record, _OFFSETS_AT, queue_offset, commit_log_offset)
+        time_at = _STORE_TIMESTAMP_AT[record[_LOW_FLAGS_AT] & BORNHOST_V6_FLAG != 0]
+        _TIME.pack_into(record, time_at, store_timestamp)
     if property_crc:
         end = len(record) - CRC32_PROPERTY_BYTES
         digits = crc_digits(crc32(memoryview(record)[:end]) & 0x7FFFFFFF)

@@ -8,6 +8,7 @@
 #include "dispatch.h"
 #include "encode.h"
 #include "index.h"
+#include "put.h"
 
 #define ROWS_WITH_GIL 64 /* fewer rows, of few bytes, are done before another thread would have begun */
 #define BYTES_WITH_GIL (1 << 15)
@@ -541,6 +542,135 @@ static PyObject *values(PyObject *module, PyObject *const *args, Py_ssize_t give
     return result;
 }
 
+/* ---- encode_put(topic, magic_code, body, most_body, properties, marks, queue_id, flag, sys_flag, born_timestamp,
+ * born_host, store_host, reconsume_times, prepared_transaction_offset): None if anything is unusual ---- */
+
+static int get_piece(PyObject *object, Piece *piece)
+{
+    char *at;
+    Py_ssize_t count;
+    if (!PyBytes_CheckExact(object) || PyBytes_AsStringAndSize(object, &at, &count) < 0) return 0;
+    *piece = (Piece){(bytes)at, count};
+    return 1;
+}
+
+/* Take a number between the limits of its field; no error is set. */
+static int get_number(PyObject *object, int64_t least, int64_t most, int64_t *value)
+{
+    int overflow = 0;
+    if (!PyLong_CheckExact(object)) return 0;
+    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return !overflow && *value >= least && *value <= most;
+}
+
+static int get_int32(PyObject *object, int32_t *value)
+{
+    int64_t wide;
+    if (!get_number(object, INT32_MIN, INT32_MAX, &wide)) return 0;
+    *value = (int32_t)wide;
+    return 1;
+}
+
+static int get_utf8(PyObject *object, Piece *piece)
+{
+    Py_ssize_t count;
+    const char *at = PyUnicode_CheckExact(object) ? PyUnicode_AsUTF8AndSize(object, &count) : NULL;
+    if (at) *piece = (Piece){(bytes)at, count};
+    else PyErr_Clear(); /* a lone surrogate */
+    return !!at;
+}
+
+static int get_properties(PyObject *object, Put *put)
+{
+    if (get_piece(object, &put->raw)) return 1;
+    PyObject *name, *value;
+    Py_ssize_t at = 0;
+    if (!PyDict_CheckExact(object) || PyDict_Size(object) > MOST_PIECES / 2) return 0;
+    while (PyDict_Next(object, &at, &name, &value)) {
+        if (!get_utf8(name, put->pieces + put->piece_count) || !get_utf8(value, put->pieces + put->piece_count + 1))
+            return 0;
+        put->piece_count += 2;
+    }
+    return 1;
+}
+
+static int get_put(PyObject *const *args, Put *put)
+{
+    int64_t most_body;
+    return get_piece(args[0], &put->topic) && get_int32(args[1], &put->magic_code) && get_piece(args[2], &put->body) &&
+           get_number(args[3], 0, INT64_MAX, &most_body) && put->body.count <= most_body && get_int32(args[6], &put->queue_id) && get_int32(args[7], &put->flag) &&
+           get_int32(args[8], &put->sys_flag) && !(put->sys_flag & INNER_BATCH_FLAG) &&
+           get_number(args[9], INT64_MIN, INT64_MAX, &put->born_timestamp) && get_piece(args[10], &put->born_host) &&
+           get_piece(args[11], &put->store_host) && get_int32(args[12], &put->reconsume_times) &&
+           get_number(args[13], INT64_MIN, INT64_MAX, &put->prepared_transaction_offset);
+}
+
+/* Return whether any of a tuple of marks, or something that is not bytes, is among the properties. */
+static int holds_any(PyObject *marks, bytes at, int64_t count)
+{
+    Py_ssize_t most = PyTuple_CheckExact(marks) ? PyTuple_Size(marks) : 0;
+    int found = !PyTuple_CheckExact(marks);
+    for (Py_ssize_t i = 0; !found && i < most; i++) {
+        Piece mark;
+        found = !get_piece(PyTuple_GetItem(marks, i), &mark) || holds(at, count, mark);
+    }
+    return found;
+}
+
+static PyObject *encode_put(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Put put;
+    put.piece_count = 0;
+    put.raw = (Piece){(bytes)nowhere, 0};
+    if (!has_arguments(given, 14)) return NULL;
+    if (!get_put(args, &put)) Py_RETURN_NONE;
+    WITHOUT_GIL(1, put.body.count, put.body_crc = (int32_t)stored_crc32(put.body.at, put.body.count));
+    /* From here on with the GIL: other threads may change the properties. */
+    int64_t size = get_properties(args[4], &put) ? put_bytes(&put) : -1;
+    if (size < 0) Py_RETURN_NONE;
+    PyObject *record = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (!record) return NULL;
+    uint8_t *begin = (uint8_t *)PyByteArray_AsString(record), *properties = write_put(&put, begin);
+    if (!holds_any(args[5], properties, begin + size - properties)) return record;
+    Py_DECREF(record);
+    Py_RETURN_NONE;
+}
+
+/* ---- patch_put(record, queue_offset, commit_log_offset, store_timestamp): whether it is done ---- */
+
+static PyObject *patch_one(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    int64_t numbers[3];
+    if (!has_arguments(given, 4)) return NULL;
+    int is_good = PyByteArray_CheckExact(args[0]);
+    for (int i = 0; is_good && i < 3; i++) is_good = get_number(args[1 + i], INT64_MIN, INT64_MAX, numbers + i);
+    if (is_good)
+        is_good = patch_put((uint8_t *)PyByteArray_AsString(args[0]), PyByteArray_Size(args[0]), numbers[0], numbers[1],
+                            numbers[2]);
+    return PyBool_FromLong(is_good);
+}
+
+/* ---- copy_head_last(to, at, data, head) ---- */
+
+static PyObject *copy_one(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    uint8_t *to;
+    bytes from;
+    int64_t at, head;
+    if (!has_arguments(given, 4) || !get_int64(args[1], &at) || !get_int64(args[3], &head) ||
+        !(to = get(&buffers, args[0], -1, 1, PyBUF_WRITABLE)) || !(from = get(&buffers, args[2], -1, 1, PyBUF_SIMPLE)))
+        return nothing(&buffers, 0);
+    int64_t room = buffers.views[0].len, count = buffers.views[1].len;
+    int fits = at >= 0 && at <= room && count <= room - at && head >= 0;
+    if (fits) copy_head_last(to + at, from, count, head);
+    else PyErr_SetString(PyExc_ValueError, "the data does not fit there");
+    return nothing(&buffers, fits);
+}
+
 /* ---- the module ---- */
 
 static PyMethodDef methods[] = {
@@ -552,6 +682,9 @@ static PyMethodDef methods[] = {
     {"number_topics", (PyCFunction)(void (*)(void))number_topics, METH_FASTCALL, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"link", (PyCFunction)(void (*)(void))link_into_slots, METH_FASTCALL, NULL},
+    {"encode_put", (PyCFunction)(void (*)(void))encode_put, METH_FASTCALL, NULL},
+    {"patch_put", (PyCFunction)(void (*)(void))patch_one, METH_FASTCALL, NULL},
+    {"copy_head_last", (PyCFunction)(void (*)(void))copy_one, METH_FASTCALL, NULL},
     {"columns_bytes", (PyCFunction)(void (*)(void))columns_bytes, METH_FASTCALL, NULL},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, NULL},
     {"values_bytes", (PyCFunction)(void (*)(void))values_bytes, METH_FASTCALL, NULL},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable
 
 import numpy as np
 
-from store_core.codec.record_encoder import EncodedRecords, reserve_property_crc
+from store_core.codec.record_encoder import CRC_NAME, EncodedRecords, reserve_property_crc
 from store_core.config.message_store_config import SYNC_FLUSH
 from store_core.errors import StoreWriteError
 from store_core.layout import (
@@ -20,7 +20,6 @@ from store_core.layout import (
     INNER_BATCH_FLAG,
     INNER_ITEM,
     IPV6_HOST_BYTES,
-    MAX_PROPERTIES_BYTES,
     NOT_QUEUED_BIT,
     PROPERTIES_LENGTH_BYTES,
     PROPERTY_INNER_BASE,
@@ -47,7 +46,7 @@ from store_core.put.put_properties import (
 )
 from store_core.put.put_record_batch import RecordBatchPutter
 from store_core.put.put_schedule import DELAY_MARK, TIMER_MARK, scheduled_message
-from store_core.put.record_template import host_bytes, new_template
+from store_core.put.record_template import host_bytes, new_template, plain_template
 from store_core.results import (
     AppendBatchResult,
     AppendMessageResult,
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
     from store_core.queue.consume_queue_store import QueueOffsetTable
 
 _APPENDED = AppendMessageStatus.PUT_OK
+_MARKS = (DELAY_MARK, TIMER_MARK, INNER_MARK, CRC_NAME)  # of properties that the store reads
 _BODY_CRC_AT = HEADERS[False, False].at("body_crc")
 _ITEM_BYTES = INNER_ITEM.size + PROPERTIES_LENGTH_BYTES
 
@@ -160,32 +160,19 @@ class MessagePutter:
             refusal = message_refusal(body, queue_id) or context.busy(begin)
         if refusal is not None:
             return self._refused(refusal)
-        properties = property_string(message)
-        if not is_raw and (DELAY_MARK in properties or TIMER_MARK in properties):
-            waiting = self._waiting(message, properties)
-            if isinstance(waiting, Refusal):
-                return self._refused(waiting)
-            if waiting is not None:
-                message, properties = waiting, waiting.properties_raw or b""
-                facts = context.facts_of(message.topic)
         hosts = host_bytes(message.born_host, message.store_host, self._store_host)
-        is_special = (
-            INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG or facts.is_special
-        )
-        append = self._append_special if is_special else self._append
+        record = None
+        if not (self._crc or facts.is_special):
+            most_body = self._max_message_size
+            record = plain_template(message, facts.encoded, hosts, _MARKS, most_body, begin)
+        if record is None:
+            return self._put_by_parts(message, facts, hosts, begin, is_raw=is_raw)
         try:
-            done = append(message, facts, properties, hosts, begin)
+            done = self._append_record(message, record, hosts)
         except (StoreWriteError, ValueError, struct.error) as err:
-            done = append_failure(err)
-        if isinstance(done, Refusal):
-            return self._refused(done)
-        next_offset = done.commit_log_offset + done.store_size
-        waits = self._may_wait and waits_for_flush(properties)
-        status = self._flush.handle(next_offset, waits)
-        if self._note_put is not None:
-            self._note_put(message.topic, message.queue_id)
-        self._stats.record_put(done.message_num, done.store_size, self._clock() - begin)
-        return tuple.__new__(PutMessageResult, (status, done, ""))
+            return self._refused(append_failure(err))
+        waits = self._may_wait and waits_for_flush(property_string(message))
+        return self._acknowledged(message, done, waits, begin)
 
     def put_messages(self, messages: Sequence[Message]) -> PutMessageResult:
         """Put messages of one queue into one segment: all of them, or none.
@@ -205,6 +192,43 @@ class MessagePutter:
         """Put the rows of a ``pa.RecordBatch``; see `RecordBatchPutter.append_batch`."""
         return self._columnar.append_batch(batch, is_raw=is_raw)
 
+    def _put_by_parts(
+        self,
+        message: Message,
+        facts: TopicFacts,
+        hosts: tuple[bytes, bytes],
+        begin: int,
+        *,
+        is_raw: bool,
+    ) -> PutMessageResult:
+        """Put any message, also one that has to wait, and those that are refused now."""
+        properties = property_string(message)
+        if not is_raw and (DELAY_MARK in properties or TIMER_MARK in properties):
+            waiting = self._waiting(message, properties)
+            if isinstance(waiting, Refusal):
+                return self._refused(waiting)
+            if waiting is not None:
+                message, properties = waiting, waiting.properties_raw or b""
+                facts = self._context.facts_of(message.topic)
+        try:
+            done = self._append(message, facts, properties, hosts, begin)
+        except (StoreWriteError, ValueError, struct.error) as err:
+            done = append_failure(err)
+        if isinstance(done, Refusal):
+            return self._refused(done)
+        waits = self._may_wait and waits_for_flush(properties)
+        return self._acknowledged(message, done, waits, begin)
+
+    def _acknowledged(
+        self, message: Message, done: AppendMessageResult, waits: bool, begin: int
+    ) -> PutMessageResult:
+        """Make an appended message as safe as configured, and count it."""
+        status = self._flush.handle(done.commit_log_offset + done.store_size, waits)
+        if self._note_put is not None:
+            self._note_put(message.topic, message.queue_id)
+        self._stats.record_put(done.message_num, done.store_size, self._clock() - begin)
+        return tuple.__new__(PutMessageResult, (status, done, ""))
+
     def _waiting(self, message: Message, properties: bytes) -> Message | Refusal | None:
         """Return the message in the form stored until it is due; None if it is not delayed."""
         found = None
@@ -222,13 +246,20 @@ class MessagePutter:
         hosts: tuple[bytes, bytes],
         now: int,
     ) -> AppendMessageResult | Refusal:
+        is_inner = INNER_MARK in properties or message.sys_flag & INNER_BATCH_FLAG
+        if is_inner or facts.is_special:
+            return self._append_special(message, facts, properties, hosts, now)
         if self._crc:
             properties = reserve_property_crc(properties)
-        if len(properties) > MAX_PROPERTIES_BYTES or len(message.body) > self._max_message_size:
-            refusal = size_refusal(len(properties), len(message.body), self.config)
-            if refusal is not None:
-                return refusal
+        refusal = size_refusal(len(properties), len(message.body), self.config)
+        if refusal is not None:
+            return refusal
         record = new_template(message, facts.encoded, properties, hosts, now)
+        return self._append_record(message, record, hosts)
+
+    def _append_record(
+        self, message: Message, record: bytearray, hosts: tuple[bytes, bytes]
+    ) -> AppendMessageResult:
         queue, offsets = (message.topic, message.queue_id), self._offsets
         counters = offsets.batch if self._is_batch_topic(message.topic) else offsets.simple
         counted = not message.sys_flag & NOT_QUEUED_BIT

@@ -11,6 +11,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from store_core import native
 from store_core.codec.crc32 import crc32
 from store_core.codec.message_id import parse_host
 from store_core.layout import (
@@ -135,3 +136,41 @@ def new_template(
             properties_raw,
         )
     )
+
+
+def plain_template(
+    message: Message,
+    topic: TopicBytes,
+    hosts: tuple[bytes, bytes],
+    marks: tuple[bytes, ...],
+    most_body: int,
+    now: int,
+) -> bytearray | None:
+    """Return `new_template` of a message with its own properties, from the kernel.
+
+    None without the kernel, and if the message is unusual: a value that cannot be stored or is of
+    another type, a body of more than ``most_body`` bytes, an inner batch, many properties, or one
+    of the ``marks`` among them. The caller then makes the record, and refuses what is wrong.
+    """
+    if native.kernel is None:
+        return None
+    raw = message.properties_raw
+    magic_code, counted = topic
+    born_host, store_host = hosts
+    record: bytearray | None = native.kernel.encode_put(
+        counted,
+        magic_code,
+        message.body,
+        most_body,
+        message.properties if raw is None else raw,
+        marks,
+        message.queue_id,
+        message.flag,
+        message.sys_flag,
+        message.born_timestamp or now,
+        born_host,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+    )
+    return record

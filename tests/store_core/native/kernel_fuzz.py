@@ -157,6 +157,27 @@ def link(kernel: Any, chance: random.Random) -> None:
     )
 
 
+def put(kernel: Any, data: bytes, chance: random.Random) -> None:
+    """Encode, complete and copy one record of pieces of the data."""
+    cuts = [chance.randrange(min(len(data), 300) + 1) for _ in range(8)]
+    pieces = [data[min(a, b) : max(a, b)] for a, b in zip(cuts, cuts[1:])]
+    texts = {str(piece): piece.decode("latin-1") for piece in pieces}
+    properties: Any = chance.choice([texts, pieces[0], data])
+    hosts = [data[: chance.choice([8, 8, 20, 7])] for _ in range(2)]
+    marks = (pieces[1], pieces[2][:3], b"TAGS")[: chance.randrange(4)]
+    numbers = [chance.choice([0, 1, 2**31 - 1, -1, 2**63]) for _ in range(6)]
+    record = kernel.encode_put(
+        pieces[3], 0, pieces[4], 250, properties, marks, *numbers[:4], *hosts, *numbers[4:]
+    )
+    record = record or bytearray(chance.randrange(120))
+    kernel.patch_put(record, *numbers[:3])
+    window = bytearray(chance.randrange(1000))
+    try:
+        kernel.copy_head_last(window, chance.randrange(-3, 1000), record, chance.randrange(-1, 300))
+    except ValueError:
+        return
+
+
 def race(kernel: Any, text: bytes, chance: random.Random) -> None:
     """Call the functions in two threads while this one changes the data, as a broker's map may."""
     data = bytearray(text[:RACED_BYTES])
@@ -180,6 +201,7 @@ def main(path: str, most: str, seed: str, *logs: str) -> None:
         records += feed(kernel, data, chance)
         encode(kernel, data, chance)
         link(kernel, chance)
+        put(kernel, data, chance)
         if pieces % RACE_EVERY == 0:
             race(kernel, chance.choice(texts), chance)
         pieces += 1
