@@ -17,6 +17,7 @@ from typing import Any
 from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import LanguageCode, SerializeType
 from rmqnet.remoting.remoting_command import RemotingCommand
+from store_core import native
 from store_core.config.lenient_json import parse_lenient_json
 
 MAX_FRAME_BYTES = 1 << 24
@@ -47,6 +48,9 @@ def encode_frame(command: RemotingCommand, max_frame_bytes: int = MAX_FRAME_BYTE
         The frame would be longer than the limit, or the header does not fit in its form.
     """
     if command.serialize_type is SerializeType.JSON:
+        frame = _native_frame(command)
+        if frame is not None and len(frame) <= max_frame_bytes:
+            return frame
         header = _encode_json_header(command)
     else:
         header = encode_rocketmq_header(command)
@@ -120,7 +124,7 @@ class FrameDecoder:
             if body_begin > end:
                 head_end = body_begin - begin
                 break
-            command = _decode_header(mark >> 24, data[begin + _PREFIX.size : body_begin])
+            command = _decode_header(mark >> 24, data, begin + _PREFIX.size, body_begin)
             command.frame_bytes = 4 + length
             begin += 4 + length
             self._at += 4 + length
@@ -178,12 +182,41 @@ class FrameDecoder:
             )
 
 
-def _decode_header(form: int, header: bytes) -> RemotingCommand:
+def _decode_header(form: int, data: bytes, begin: int, end: int) -> RemotingCommand:
     if form == SerializeType.JSON:
-        return _decode_json_header(header)
+        return _natively_decoded(data, begin, end) or _decode_json_header(data[begin:end])
     if form == SerializeType.ROCKETMQ:
-        return decode_rocketmq_header(header)
+        return decode_rocketmq_header(data[begin:end])
     raise RemotingFormatError(f"a header of unknown format {form}")
+
+
+def _native_frame(command: RemotingCommand) -> bytes | None:
+    """Return the frame of a command with a JSON header; None if the kernel leaves it to Python."""
+    kernel = native.kernel
+    if kernel is None:
+        return None
+    frame: bytes | None = kernel.json_frame(
+        command.code,
+        command.ext_fields,
+        command.flag,
+        command.language.name,
+        command.opaque,
+        command.remark,
+        command.version,
+        command.body,
+    )
+    return frame
+
+
+def _natively_decoded(data: bytes, begin: int, end: int) -> RemotingCommand | None:
+    """Return the command of a JSON header; None if the kernel leaves it to Python."""
+    kernel = native.kernel
+    found = None if kernel is None else kernel.json_header(data, begin, end)
+    if found is None:
+        return None
+    code, fields, remark, opaque, flag, language, version = found
+    language_code = _LANGUAGES.get(language, LanguageCode.OTHER)
+    return RemotingCommand(code, fields, b"", remark, opaque, flag, language_code, version)
 
 
 def _encode_json_header(command: RemotingCommand) -> bytes:

@@ -23,10 +23,15 @@ from rmqnet.remoting.acl import sign
 from rmqnet.remoting.codes import ResponseCode, request_name
 from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from rmqnet.remoting.remoting_connection import RemotingConnection, WaitingRequest
+from rmqnet.remoting.remoting_connection import (
+    AwaitedRequest,
+    RemotingConnection,
+    WaitingRequest,
+)
 
 if TYPE_CHECKING:
     from rmqnet.remoting.acl import AclCredentials
+    from rmqnet.remoting.remoting_connection import OnEnd
     from rmqnet.remoting.tls import TlsConfig
 
 logger = logging.getLogger(__name__)
@@ -137,20 +142,33 @@ class RemotingClient:
         RemotingFormatError
             The frame would be too long.
         """
-        return await self.invoke_future(address, command, timeout_s)
+        command.flag &= ~ONEWAY_FLAG  # it may have been sent as one
+        request = AwaitedRequest(command, timeout_s, asyncio.get_running_loop())
+        self._start(address, request)
+        return await request.future
 
-    def invoke_future(
-        self, address: str, command: RemotingCommand, timeout_s: float
-    ) -> asyncio.Future[RemotingCommand]:
+    def invoke_then(
+        self,
+        address: str,
+        command: RemotingCommand,
+        timeout_s: float,
+        on_end: OnEnd,
+        *,
+        is_last: bool,
+    ) -> None:
         """Send a request as `invoke` does; without a coroutine, it is cheapest for many requests.
 
-        All errors are set on the future.
+        Parameters
+        ----------
+        on_end
+            Called in the loop with the answer or the error, perhaps before this returns; it must
+            not raise.
+        is_last
+            Whether no other request follows in this turn of the loop.
         """
-        loop = asyncio.get_running_loop()
-        command.flag &= ~ONEWAY_FLAG  # it may have been sent as one
-        request = WaitingRequest(command, timeout_s, loop)
-        self._start(address, request)
-        return request.future
+        command.flag &= ~ONEWAY_FLAG
+        now = asyncio.get_running_loop().time()
+        self._start(address, WaitingRequest(command, timeout_s, now, on_end, is_last=is_last))
 
     async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float) -> None:
         """Send a request that gets no answer; whether it arrives is unknown.
@@ -268,7 +286,7 @@ class RemotingClient:
                 while beginning and connection.is_writable:
                     first = next(iter(beginning))
                     del beginning[first]
-                    if not first.future.done():
+                    if first.is_wanted:
                         self._send(connection, first)
         except Exception as err:  # any error: a caller waits for it
             if request in beginning:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Protocol
 
 from rmqnet.errors import RemotingConnectError, RemotingFormatError, RemotingTimeoutError
 from rmqnet.remoting.codes import ResponseCode, request_name
@@ -23,31 +23,86 @@ _JOINED_BYTES = 1 << 16
 _CLOCK_SECONDS = 0.002  # timers of the loop may fire this early
 _MIN_SILENCE_SECONDS = 1.0
 
+OnEnd = Callable[[Optional["RemotingCommand"], Optional[Exception]], object]
+"""Takes the answer to a request, or the error that it ended with."""
+
 
 class WaitingRequest:
-    """A request that waits for its answer."""
+    """A request that waits for its answer.
 
-    __slots__ = ("command", "deadline", "future", "opaque", "sent_at", "timeout_s", "was_refused")
+    Parameters
+    ----------
+    on_end
+        Called in the loop with the answer or the error; it must not raise.
+    is_last
+        Whether no other request follows in this turn of the loop, so that it is written now.
+    """
+
+    __slots__ = (
+        "command",
+        "deadline",
+        "is_last",
+        "on_end",
+        "opaque",
+        "sent_at",
+        "timeout_s",
+        "was_refused",
+    )
 
     def __init__(
-        self, command: RemotingCommand, timeout_s: float, loop: asyncio.AbstractEventLoop
+        self,
+        command: RemotingCommand,
+        timeout_s: float,
+        now: float,
+        on_end: OnEnd,
+        *,
+        is_last: bool = False,
     ) -> None:
         self.command = command
         self.timeout_s = timeout_s
-        self.deadline = loop.time() + timeout_s
-        self.future: asyncio.Future[RemotingCommand] = loop.create_future()
+        self.deadline = now + timeout_s
+        self.on_end = on_end
+        self.is_last = is_last
         self.opaque = 0  # as sent; the command may have been resent since
         self.sent_at = 0.0
         self.was_refused = False  # by a server that goes away; it is resent only once
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its caller still waits."""
+        return True
+
     def answer(self, response: RemotingCommand) -> None:
-        """Give the answer to the caller, if it still waits."""
-        if not self.future.done():
-            self.future.set_result(response)
+        """Give the answer to the caller."""
+        self.on_end(response, None)
 
     def fail(self, error: Exception) -> None:
-        """Give an error to the caller, if it still waits."""
-        if not self.future.done():
+        """Give an error to the caller."""
+        self.on_end(None, error)
+
+
+class AwaitedRequest(WaitingRequest):
+    """A request whose caller awaits a future, which it may cancel."""
+
+    __slots__ = ("future",)
+
+    def __init__(
+        self, command: RemotingCommand, timeout_s: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(command, timeout_s, loop.time(), self._settle)
+        self.future: asyncio.Future[RemotingCommand] = loop.create_future()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its caller still waits."""
+        return not self.future.done()
+
+    def _settle(self, response: RemotingCommand | None, error: Exception | None) -> None:
+        if self.future.done():
+            return
+        if response is not None:
+            self.future.set_result(response)
+        elif error is not None:
             self.future.set_exception(error)
 
 
@@ -70,8 +125,7 @@ class ConnectionOwner(Protocol):
 class RemotingConnection(asyncio.Protocol):
     """One connection; all calls are made in its loop.
 
-    The first frame in a turn of the loop is written immediately; further frames of the same turn
-    are written together, by one system call.
+    Frames of the same turn of the loop are written together, by one system call.
 
     Parameters
     ----------
@@ -123,22 +177,35 @@ class RemotingConnection(asyncio.Protocol):
         timer = self._deadline_timer
         if timer is None or request.deadline < timer.when():
             self._set_deadline(request.deadline)
-        self.write(frame)
+        if request.is_last:
+            self.join(frame)
+            self.flush()
+        else:
+            self.write(frame)
 
     def write(self, frame: bytes) -> None:
-        """Send a frame, without waiting for an answer."""
-        if self._transport is None or not self.is_open:
+        """Send a frame at the end of this turn of the loop, without waiting for an answer."""
+        self.join(frame)
+        if not self._is_joining:
+            self._is_joining = True
+            self._loop.call_soon(self._end_turn)
+
+    def join(self, frame: bytes) -> None:
+        """Keep a frame until `flush`; a closed connection drops it."""
+        if not self.is_open:
             return  # its requests fail, or have failed already
-        if self._is_joining:
-            self._frames.append(frame)
-            self._joined_bytes += len(frame)
-            if self._joined_bytes > _JOINED_BYTES:  # so that the transport can pause writing
-                self._write_joined()
-            return
-        self._is_joining = True
-        self._active_at = self._loop.time()
-        self._loop.call_soon(self._end_turn)
-        self._transport.write(frame)
+        self._frames.append(frame)
+        self._joined_bytes += len(frame)
+        if self._joined_bytes > _JOINED_BYTES:  # so that the transport can pause writing
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the joined frames now."""
+        if self._frames and self._transport is not None:
+            frames, self._frames = self._frames, []
+            self._joined_bytes = 0
+            self._active_at = self._loop.time()
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def retire(self) -> None:
         """Close it as soon as no request waits."""
@@ -149,7 +216,7 @@ class RemotingConnection(asyncio.Protocol):
         """Close it; its waiting requests fail when it has ended."""
         if self._transport is not None:
             self.reason = self.reason or reason
-            self._write_joined()
+            self.flush()
             if not self._transport.is_closing():
                 self._transport.close()
             self._take_no_more()
@@ -258,13 +325,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _end_turn(self) -> None:
         self._is_joining = False
-        self._write_joined()
-
-    def _write_joined(self) -> None:
-        if self._frames and self._transport is not None:
-            frames, self._frames = self._frames, []
-            self._joined_bytes = 0
-            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        self.flush()
 
     def _close_if_done(self) -> None:
         if self._is_retired and not self.waiting:

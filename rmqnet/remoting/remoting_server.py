@@ -22,7 +22,7 @@ from rmqnet.remoting.current_request import working_for
 from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
 from rmqnet.remoting.listener import Listener
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
-from rmqnet.remoting.remoting_connection import RemotingConnection, WaitingRequest
+from rmqnet.remoting.remoting_connection import AwaitedRequest, RemotingConnection
 from rmqnet.remoting.server_connection import ServerConnection
 from rmqnet.remoting.shared_limit import SharedLimit
 from store_core.event_loop_thread import EventLoopThread
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmqnet.errors import RemotingFormatError
+    from rmqnet.remoting.remoting_connection import WaitingRequest
     from rmqnet.remoting.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -250,7 +251,7 @@ class RemotingServer:
         if not connection.is_open:
             raise RemotingConnectError(f"{connection.address} is not connected")
         command.flag &= ~ONEWAY_FLAG
-        request = WaitingRequest(command, timeout_s, asyncio.get_running_loop())
+        request = AwaitedRequest(command, timeout_s, asyncio.get_running_loop())
         connection.send(request, self._frame(command))
         return await request.future
 
@@ -453,12 +454,16 @@ class RemotingServer:
     def _write_answers(self) -> None:
         self._is_writing_soon = False  # first: later answers schedule a write of their own
         answers = self._answers
+        joined: dict[ServerConnection, None] = {}
         while answers:
             connection, request, frame = answers.popleft()
             if frame:
-                connection.write(frame)
+                connection.join(frame)
+                joined[connection] = None
             if request is not None:
                 self._note_done(connection, request)
+        for connection in joined:
+            connection.flush()
 
     def _answer_frame(
         self, connection: ServerConnection, request: RemotingCommand, response: RemotingCommand

@@ -147,9 +147,9 @@ class ServerConnection(RemotingConnection):
         elif self._is_paused:
             self._pause_or_go_on()
 
-    def write(self, frame: bytes) -> None:
-        """Send a frame; disconnect a client that leaves too many bytes unread."""
-        super().write(frame)
+    def flush(self) -> None:
+        """Send the joined frames; disconnect a client that leaves too many bytes unread."""
+        super().flush()
         transport = self._transport
         if not self.is_writable and transport is not None and self.is_open:
             unread = transport.get_write_buffer_size()

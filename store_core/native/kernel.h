@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's parts. None allocates, none keeps anything, none calls Python: module.c does. */
+/* The kernel's parts. None allocates, none keeps anything, none calls Python: module*.c do. */
 #ifndef ROCKETMQ_STORE_KERNEL_H
 #define ROCKETMQ_STORE_KERNEL_H
 

@@ -8,6 +8,7 @@
 #include "dispatch.h"
 #include "encode.h"
 #include "index.h"
+#include "remoting.h"
 #include "put.h"
 
 #define ROWS_WITH_GIL 64 /* fewer rows, of few bytes, are done before another thread would have begun */
@@ -687,6 +688,8 @@ static PyMethodDef methods[] = {
     {"copy_head_last", (PyCFunction)(void (*)(void))copy_one, METH_FASTCALL, NULL},
     {"columns_bytes", (PyCFunction)(void (*)(void))columns_bytes, METH_FASTCALL, NULL},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, NULL},
+    {"json_frame", (PyCFunction)(void (*)(void))json_frame, METH_FASTCALL, NULL},
+    {"json_header", (PyCFunction)(void (*)(void))json_header, METH_FASTCALL, NULL},
     {"values_bytes", (PyCFunction)(void (*)(void))values_bytes, METH_FASTCALL, NULL},
     {"values", (PyCFunction)(void (*)(void))values, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

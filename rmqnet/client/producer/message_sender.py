@@ -149,6 +149,7 @@ class MessageSender:
         arrived = self._arrived
         for _ in range(len(arrived)):
             sending = arrived.popleft()
+            sending.is_last = not arrived
             try:
                 self._begin(sending)
             except Exception as err:  # the others continue
@@ -201,9 +202,9 @@ class MessageSender:
         if sending.is_oneway:
             self._run(self._send_oneway(sending, command, left_s))
             return
-        remoting = self._instance.remoting
-        answer = remoting.invoke_future(sending.address, command, left_s)
-        answer.add_done_callback(sending.on_answer)
+        self._instance.remoting.invoke_then(
+            sending.address, command, left_s, sending.on_end, is_last=sending.is_last
+        )
 
     def _choose(self, sending: Sending, info: TopicPublishInfo) -> MessageQueue:
         if sending.wanted_queue is not None:
@@ -213,16 +214,14 @@ class MessageSender:
         last_broker = None if sending.queue is None else sending.queue.broker_name
         return select_queue(info, last_broker, self._faults)
 
-    def on_response(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
+    def on_response(
+        self, sending: Sending, response: RemotingCommand | None, error: Exception | None
+    ) -> None:
         """Finish or retry a message after an answer or a failure."""
-        if answer.cancelled():
-            error: BaseException | None = RemotingConnectError("the client was shut down")
-        else:
-            error = answer.exception()
         try:
-            if error is None:
-                self._take_response(sending, answer.result())
-            else:
+            if response is not None:
+                self._take_response(sending, response)
+            elif error is not None:
                 self._take_error(sending, error)
         except Exception as err:
             self._break_off(sending, err)

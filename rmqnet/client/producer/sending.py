@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Callable, Protocol
 from rmqnet.errors import RemotingTimeoutError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from rmqnet.client.message_queue import MessageQueue
     from rmqnet.client.producer.outgoing_message import OutgoingMessage
     from rmqnet.client.send_result import SendResult
@@ -28,7 +26,9 @@ _GRACE_S = 2.0
 class ResponseHandler(Protocol):
     """The sender, which handles answers."""
 
-    def on_response(self, sending: Sending, answer: asyncio.Future[RemotingCommand]) -> None:
+    def on_response(
+        self, sending: Sending, response: RemotingCommand | None, error: Exception | None
+    ) -> None:
         """Continue a message after an answer or a failure."""
 
 
@@ -41,6 +41,11 @@ class Sending:
         Required queue, which rules out retries; None for any queue, or the one of the key.
     sharding_key
         Key that chooses the queue and rules out retries; None to use all queues in turn.
+
+    Attributes
+    ----------
+    is_last
+        Whether no other message follows in this turn of the loop.
     """
 
     __slots__ = (
@@ -48,6 +53,7 @@ class Sending:
         "attempts",
         "began_at",
         "deadline",
+        "is_last",
         "message",
         "queue",
         "retries",
@@ -79,11 +85,12 @@ class Sending:
         self.attempts: list[SendAttempt] = []
         self.queue: MessageQueue | None = None
         self.address = ""
+        self.is_last = True
         self.stored: SendResult | None = None
 
-    def on_answer(self, answer: asyncio.Future[RemotingCommand]) -> None:
+    def on_end(self, response: RemotingCommand | None, error: Exception | None) -> None:
         """Continue after an answer or a failure."""
-        self.sender.on_response(self, answer)
+        self.sender.on_response(self, response, error)
 
     def finish(self, result: SendResult | None, error: BaseException | None) -> None:
         """Deliver a result, an error, or (one-way) neither to the caller."""

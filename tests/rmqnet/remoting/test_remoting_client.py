@@ -647,10 +647,10 @@ async def test_a_server_that_takes_nothing_does_not_fill_the_memory():
 async def test_requests_stay_in_order_while_the_connection_is_made():
     seen = []
     async with ScriptedServer(noting(seen)) as server, Client() as client:
-        work = [client.invoke_future(server.address, request(1), 5)]
+        work = [invoked(client, server.address, request(1), 5)]
         while server.address not in client._connections:
             await asyncio.sleep(0)
-        work.append(client.invoke_future(server.address, request(2), 5))
+        work.append(invoked(client, server.address, request(2), 5))
         await asyncio.gather(*work)
         assert seen == ["1", "2"]
 
@@ -667,7 +667,7 @@ async def test_requests_stay_in_order_when_a_server_takes_some_again():
 
     async with ScriptedServer(slow) as server, Client() as client:
         body = bytes(4 << 20)
-        work = [client.invoke_future(server.address, request(n, body), 9) for n in range(10)]
+        work = [invoked(client, server.address, request(n, body), 9) for n in range(10)]
         await until(
             lambda: client._connections and not client._connections[server.address].is_writable
         )
@@ -675,9 +675,20 @@ async def test_requests_stay_in_order_when_a_server_takes_some_again():
         go.set()
         while not connection.is_writable:
             await asyncio.sleep(0)
-        work.append(client.invoke_future(server.address, request(10), 9))
+        work.append(invoked(client, server.address, request(10), 9))
         await asyncio.gather(*work)
         assert seen == [str(n) for n in range(11)]
+
+
+def invoked(client, address, command, timeout_s):
+    """Send a request without a coroutine; return a future of its answer."""
+    future = asyncio.get_running_loop().create_future()
+
+    def on_end(response, error):
+        future.set_result(response) if error is None else future.set_exception(error)
+
+    client.invoke_then(address, command, timeout_s, on_end, is_last=True)
+    return future
 
 
 def noting(seen):
