@@ -113,6 +113,12 @@ def binary_parts(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.ui
     return offsets, np.frombuffer(buffers[2], np.uint8)
 
 
+def are_among(strings: Array, texts: Array) -> npt.NDArray[np.bool_]:
+    """Return which strings, or bytes, are one of some others; nulls are not."""
+    found: npt.NDArray[np.bool_] = pc.is_in(strings, value_set=texts).to_numpy(zero_copy_only=False)
+    return found
+
+
 def any_row_holds(array: Array, mark: bytes, rare: bytes) -> bool:
     """Return whether a string or binary array contains a mark, perhaps across two rows.
 

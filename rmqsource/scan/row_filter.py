@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from rmqsource.scan.predicate import load_keys
-from store_core.arrow import gather_binary, pa, pc
+from rmqsource.scan.predicate import ANY, IntRange, load_keys
+from store_core.arrow import gather_binary
 from store_core.codec.java_string import decode_utf8
-from store_core.codec.record_frames import holds_inner_batch
+from store_core.codec.record_frames import FrameConditions, holds_inner_batch, matching
 from store_core.errors import FilterEvaluationError
 from store_core.layout import NOT_QUEUED_BIT
 from store_core.read.key_match import has_any_key, has_any_word, is_any_of, text_set
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from rmqsource.options.offsets import OffsetBound
-    from rmqsource.scan.predicate import IntRange, ScanPredicate
+    from rmqsource.scan.predicate import ScanPredicate
     from store_core.arrow_types import Array
     from store_core.codec.inner_columns import UnwrappedRows
     from store_core.codec.message_batch_codec import MessageColumns
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 _REPLACEMENT = "\ufffd"
+_LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: bool) -> Mask:
@@ -41,19 +42,15 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
 
     Exact, except for queue offsets of inner batches, which are checked when those are unpacked.
     """
-    keep = np.ones(len(frames), np.bool_)
-    if not undispatched:
-        keep &= frames.column("sys_flag") & NOT_QUEUED_BIT == 0
-    if predicate.queue_ids is not None:
-        keep &= np.isin(frames.column("queue_id"), list(predicate.queue_ids))
-    keep &= _inside(frames.column("queue_id"), predicate.queue_id_range)
-    keep &= _inside(frames.column("store_timestamp"), predicate.store_time_ms)
-    keep &= _inside(frames.column("commit_log_offset"), predicate.commit_log_offset_range)
-    if predicate.store_times_ms is not None:
-        keep &= np.isin(frames.column("store_timestamp"), list(predicate.store_times_ms))
-    if predicate.commit_log_offsets is not None:
-        keep &= np.isin(frames.column("commit_log_offset"), list(predicate.commit_log_offsets))
-    if bounds_queue_offsets(predicate) or predicate.topics is not None or predicate.topic_pattern:
+    keep = matching(frames, _conditions(predicate, undispatched=undispatched))
+    for field, among in (
+        ("queue_id", None if _is_run(predicate.queue_ids) else predicate.queue_ids),
+        ("store_timestamp", predicate.store_times_ms),
+        ("commit_log_offset", predicate.commit_log_offsets),
+    ):
+        if among is not None:
+            keep &= np.isin(frames.column(field), list(among))
+    if bounds_queue_offsets(predicate) or _needs_names(predicate):
         topics = gather_binary(frames.data, frames.topic_start, frames.topic_length)
         keep &= _topic_mask(topics, predicate)
         if bounds_queue_offsets(predicate):
@@ -62,6 +59,42 @@ def frame_mask(frames: RecordFrames, predicate: ScanPredicate, *, undispatched: 
             )
             keep &= within | holds_inner_batch(frames.column("sys_flag"))
     return keep
+
+
+def _conditions(predicate: ScanPredicate, *, undispatched: bool) -> FrameConditions:
+    ids = predicate.queue_ids
+    ranges = {
+        "queue_id": IntRange(min(ids), max(ids) + 1) if ids else predicate.queue_id_range,
+        "store_timestamp": predicate.store_time_ms,
+        "commit_log_offset": predicate.commit_log_offset_range,
+    }
+    topics = None if _needs_names(predicate) else predicate.topics
+    return FrameConditions(
+        without_flags=0 if undispatched else NOT_QUEUED_BIT,
+        ranges={field: _bounds_of(wanted) for field, wanted in ranges.items() if wanted != ANY},
+        topics=None if topics is None else frozenset(map(_stored_name, topics)),
+    )
+
+
+def _is_run(values: frozenset[int] | None) -> bool:
+    """Return whether a range says the same."""
+    return max(values) - min(values) + 1 == len(values) if values else False
+
+
+def _bounds_of(wanted: IntRange) -> tuple[int, int]:
+    """Return the least and the greatest integer of a range."""
+    least = _LEAST if wanted.start is None else wanted.start
+    return least, _GREATEST if wanted.stop is None else wanted.stop - 1
+
+
+def _stored_name(topic: str) -> bytes:
+    return topic.encode("utf-8", "surrogatepass")
+
+
+def _needs_names(predicate: ScanPredicate) -> bool:
+    """Return whether topics have to be decoded: stored bytes do not show whether they match."""
+    odd = any(_REPLACEMENT in topic for topic in predicate.topics or ())  # of invalid UTF-8
+    return odd or predicate.topic_pattern is not None
 
 
 def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask:
@@ -74,14 +107,12 @@ def _inside(values: npt.NDArray[Any], wanted: IntRange) -> Mask:
 
 
 def _topic_mask(topics: Array, predicate: ScanPredicate) -> Mask:
+    """Return which topics match, if their names are needed for that."""
     keep = np.ones(len(topics), np.bool_)
-    wanted = predicate.topics
-    if wanted is not None and any(_REPLACEMENT in topic for topic in wanted):
-        keep &= _mask_of_names(topics, wanted.__contains__)  # decoded from invalid UTF-8
-    elif wanted is not None:
-        names = [topic.encode("utf-8", "surrogatepass") for topic in wanted]
-        value_set = pa.array(names, pa.binary())
-        keep &= pc.is_in(topics, value_set=value_set).to_numpy(zero_copy_only=False)
+    if not _needs_names(predicate):
+        return keep
+    if predicate.topics is not None:
+        keep &= _mask_of_names(topics, predicate.topics.__contains__)
     if predicate.topic_pattern is not None:
         pattern = re.compile(predicate.topic_pattern)
         keep &= _mask_of_names(topics, lambda name: pattern.fullmatch(name) is not None)
@@ -161,13 +192,12 @@ def column_mask(
 ) -> Mask:
     """Return which decoded messages match every condition except the SQL filter."""
     keep = np.ones(rows, np.bool_)
-    for name, wanted in (
-        ("tags", predicate.tags),
-        ("unique_key", predicate.unique_keys),
-        ("message_id", predicate.message_ids),
-    ):
-        if wanted is not None:
-            keep &= is_any_of(columns.column(name), text_set(wanted))
+    if predicate.tags is not None:
+        keep &= columns.are_among("tags", text_set(predicate.tags))
+    if predicate.unique_keys is not None:
+        keep &= columns.are_among("unique_key", text_set(predicate.unique_keys))
+    if predicate.message_ids is not None:
+        keep &= is_any_of(columns.column("message_id"), text_set(predicate.message_ids))
     if predicate.keys is not None:
         keep &= has_any_word(columns.column("keys"), text_set(predicate.keys))
     if predicate.key_equals is not None:

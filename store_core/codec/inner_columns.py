@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import binary_parts, gather_binary, pa
+from store_core.arrow import are_among, binary_parts, gather_binary, pa
 from store_core.codec.compression import CorruptBodyError, begins_compressed
 from store_core.codec.crc32 import BadBody
 from store_core.codec.java_string import java_integer
@@ -139,6 +139,10 @@ class UnwrappedRows:
     def columns(self, names: Iterable[str]) -> dict[str, Array]:
         """Return some columns of `message_schema`."""
         return {name: self.column(name) for name in names}
+
+    def are_among(self, name: str, texts: Array) -> npt.NDArray[np.bool_]:
+        """Return in which rows column ``tags`` or ``unique_key`` is one of some texts."""
+        return are_among(self.column(name), texts)
 
     def property_values(self, name: str) -> Array:
         """Return the value of a property of each message, null where it is absent."""

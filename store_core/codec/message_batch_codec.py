@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store_core import native
-from store_core.arrow import gather_binary, pa, replace_rows
+from store_core.arrow import are_among, gather_binary, pa, replace_rows
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.crc32 import BadBody
 from store_core.codec.java_string import decode_utf8
@@ -20,6 +20,7 @@ from store_core.codec.message_codec import string_to_properties
 from store_core.codec.message_id import host_column, message_id_column
 from store_core.codec.property_columns import (
     PropertyColumns,
+    have_value,
     named_values,
     utf8_column,
     words_column,
@@ -299,6 +300,15 @@ class MessageColumns:
         if missing:
             self._values.update(self._values_of(missing))
         return {name: self._values[name] for name in names}
+
+    def are_among(self, name: str, texts: Array) -> npt.NDArray[np.bool_]:
+        """Return in which rows column ``tags`` or ``unique_key`` is one of some texts."""
+        frames, found = self.frames, None
+        if self.suits_kernel():
+            start, length = frames.properties_start, frames.properties_length
+            property_name = PROPERTY_OF_COLUMN[name]
+            found = have_value(frames.data, start, length, property_name, texts.to_pylist())
+        return are_among(self.column(name), texts) if found is None else found
 
     def _values_of(self, names: list[str]) -> dict[str, Any]:
         frames = self.frames

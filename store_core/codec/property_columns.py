@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array, Scalar
 
+    Bools = npt.NDArray[np.bool_]
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
 
 _SPACE = ord(" ")
+_REPLACEMENT = "\ufffd"
 _MAX_SHIFTED_COMPARISONS = 64
 _CODE_LAYOUT = RecordLayout("name_code", [("code", "u8")])
 _CODE_BYTES = _CODE_LAYOUT.size
@@ -300,6 +302,23 @@ def named_values(
         name: replace_rows(column, rows.astype(np.int64), refused.values_of(name))
         for name, column in found.columns.items()
     }
+
+
+def have_value(
+    data: npt.NDArray[np.uint8], start: Int64s, length: Int64s, name: str, texts: Sequence[str]
+) -> Bools | None:
+    """Return in which rows a property is one of some texts; None if the kernel cannot tell.
+
+    Other parameters are as in `named_values`.
+    """
+    kernel = native.kernel
+    # The kernel compares bytes; those that are not UTF-8 equal what they are decoded to.
+    if kernel is None or len(texts) > kernel.MOST_NAMES or any(_REPLACEMENT in t for t in texts):
+        return None
+    found = np.empty(len(start), np.bool_)
+    encoded = tuple(text.encode() for text in texts)
+    kernel.have_value(data, start, length, (name.encode(),), encoded, found)
+    return found
 
 
 def _ends_of_groups(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store_core import native as native_path
-from store_core.arrow import gather_binary
+from store_core.arrow import are_among, gather_binary, pa
 from store_core.codec.java_string import is_name
 from store_core.layout import (
     BLANK_MAGIC_CODE,
@@ -318,6 +318,58 @@ def are_of_topic(
     same = np.array([is_name(name, topic) for name in encoded.dictionary.to_pylist()], bool)
     found[at] = same[encoded.indices.to_numpy()] if len(at) else False
     return found
+
+
+class FrameConditions(NamedTuple):
+    """What records have to be, all of it.
+
+    Attributes
+    ----------
+    without_flags
+        Bits of the sys flag; a record has none of them.
+    ranges
+        Field of the header -> its least and its greatest value.
+    topics
+        Names as stored, one of which a record has; any if None.
+    """
+
+    without_flags: int
+    ranges: Mapping[str, tuple[int, int]]
+    topics: frozenset[bytes] | None
+
+
+def matching(frames: RecordFrames, wanted: FrameConditions) -> Bools:
+    """Return which records meet the conditions."""
+    kernel, topics = native_path.kernel, wanted.topics
+    if kernel is None or not _suits_kernel(frames, topics):
+        return _matching(frames, wanted)
+    ranges = [
+        (kernel.HEADER_FIELDS.index(field), *bounds) for field, bounds in wanted.ranges.items()
+    ]
+    keep = np.empty(len(frames), np.bool_)
+    kernel.select(
+        *(frames.data, frames.position, frames.parts, wanted.without_flags),
+        *(np.array(ranges, np.int64), tuple(topics or ()), keep),
+    )
+    return keep
+
+
+def _suits_kernel(frames: RecordFrames, topics: frozenset[bytes] | None) -> bool:
+    """Return whether all records are whole and the topics are few; for the kernel none is any."""
+    few = topics is None or 0 < len(topics) <= native_path.kernel.MOST_NAMES
+    return few and bool(frames.ok.all())
+
+
+def _matching(frames: RecordFrames, wanted: FrameConditions) -> Bools:
+    keep: Bools = frames.column("sys_flag") & wanted.without_flags == 0
+    for field, (least, most) in wanted.ranges.items():
+        values = frames.column(field)
+        keep &= (values >= least) & (values <= most)
+    if wanted.topics is not None:
+        topics = gather_binary(frames.data, frames.topic_start, frames.topic_length)
+        among = pa.array(sorted(wanted.topics), pa.binary())
+        keep &= are_among(topics, among)
+    return keep
 
 
 class Walk(NamedTuple):

@@ -7,7 +7,9 @@
 #include "columns.h"
 #include "dispatch.h"
 #include "encode.h"
+#include "fields.h"
 #include "index.h"
+#include "select.h"
 #include "remoting.h"
 #include "put.h"
 
@@ -190,29 +192,11 @@ static PyObject *place_records(PyObject *module, PyObject *const *args, Py_ssize
 
 /* ---- header_field(data, position, field, found) ---- */
 
-typedef struct {
-    const char *name;
-    int at, width, hosts_before;
-} Field;
-
-static const Field fields[] = {
-#define FIELD(name, at, width, hosts_before) {#name, at, width, hosts_before},
-    HEADER_FIELDS(FIELD)
-#undef FIELD
-};
-#define FIELD_COUNT ((int64_t)(sizeof(fields) / sizeof(*fields)))
-
 static void fill_field(bytes data, int64_t length, const int64_t *position, int64_t rows, const Field *field, void *found)
 {
     for (int64_t row = 0; row < rows; row++) {
-        int64_t at = position[row], value = 0;
-        if (has_header(data, length, at)) {
-            int32_t sys_flag = read_i4(data + at + AT_SYS_FLAG), before = field->hosts_before;
-            int64_t more = more_host_bytes(before == 2 ? sys_flag : before == 1 ? sys_flag & BORNHOST_V6_FLAG : 0);
-            bytes from = data + at + field->at + more;
-            /* The flag may have changed since: then the field may be past the data. */
-            if (from + field->width <= data + length) value = field->width == 8 ? read_i8(from) : read_i4(from);
-        }
+        int64_t at = position[row];
+        int64_t value = has_header(data, length, at) ? read_field(data + at, data + length, field) : 0;
         if (field->width == 8) ((int64_t *)found)[row] = value;
         else ((int32_t *)found)[row] = (int32_t)value;
     }
@@ -672,6 +656,60 @@ static PyObject *copy_one(PyObject *module, PyObject *const *args, Py_ssize_t gi
     return nothing(&buffers, fits);
 }
 
+/* ---- select(data, position, parts, without_flags, ranges, topics, keep) ---- */
+
+static int are_fields(const int64_t *ranges, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (ranges[3 * i] < 0 || ranges[3 * i] >= FIELD_COUNT) return 0;
+    return 1;
+}
+
+static PyObject *select_rows(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Selection s = {0};
+    Name topics[MOST_NAMES];
+    int64_t flags;
+    if (has_arguments(given, 7) && get_records(&buffers, args, &s.in) && get_int64(args[3], &flags) &&
+        (s.ranges = get(&buffers, args[4], -1, 8, PyBUF_SIMPLE)) && get_names(args[5], topics, &s.topic_count) &&
+        (s.keep = get(&buffers, args[6], s.in.rows, 1, PyBUF_WRITABLE))) {
+        s.without_flags = (int32_t)flags;
+        s.range_count = buffers.views[3].len / 24;
+        s.topics = topics;
+        if (buffers.views[3].len % 24 || !are_fields(s.ranges, s.range_count)) {
+            PyErr_SetString(PyExc_ValueError, "a range is a field, the least and the greatest value");
+        } else {
+            WITHOUT_GIL(s.in.rows, 0, select_records(&s));
+            return nothing(&buffers, 1);
+        }
+    }
+    return nothing(&buffers, 0);
+}
+
+/* ---- have_value(data, start, count, names, texts, found): of one name ---- */
+
+static PyObject *have_value(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Naming naming = {0};
+    Name texts[MOST_NAMES];
+    int text_count;
+    uint8_t *found;
+    if (has_arguments(given, 6) && get_naming(&buffers, args, &naming) && get_names(args[4], texts, &text_count) &&
+        (found = get(&buffers, args[5], naming.rows, 1, PyBUF_WRITABLE))) {
+        if (naming.name_count != 1) {
+            PyErr_SetString(PyExc_ValueError, "expected one name");
+        } else {
+            WITHOUT_GIL(naming.rows, sum(naming.count, naming.rows), select_by_value(&naming, texts, text_count, found));
+            return nothing(&buffers, 1);
+        }
+    }
+    return nothing(&buffers, 0);
+}
+
 /* ---- the module ---- */
 
 static PyMethodDef methods[] = {
@@ -691,6 +729,8 @@ static PyMethodDef methods[] = {
     {"json_frame", (PyCFunction)(void (*)(void))json_frame, METH_FASTCALL, NULL},
     {"json_header", (PyCFunction)(void (*)(void))json_header, METH_FASTCALL, NULL},
     {"values_bytes", (PyCFunction)(void (*)(void))values_bytes, METH_FASTCALL, NULL},
+    {"select", (PyCFunction)(void (*)(void))select_rows, METH_FASTCALL, NULL},
+    {"have_value", (PyCFunction)(void (*)(void))have_value, METH_FASTCALL, NULL},
     {"values", (PyCFunction)(void (*)(void))values, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from store_core.arrow import pa, pc
+from store_core.arrow import are_among, pa, pc
 from store_core.codec.java_string import string_hashes
 from store_core.codec.message_codec import split_keys
 from store_core.codec.property_columns import words_column
@@ -66,8 +66,7 @@ def is_any_of(strings: Array, wanted: Array | KeySet) -> Bools:
     """Return which strings are in a `text_set` or a `KeySet`; nulls are not."""
     if isinstance(wanted, KeySet):
         return wanted.contains(strings)
-    found: Bools = pc.is_in(strings, value_set=wanted).to_numpy(zero_copy_only=False)
-    return found
+    return are_among(strings, wanted)
 
 
 def has_any_word(words: Array, wanted: Array | KeySet) -> Bools:

@@ -16,10 +16,19 @@ from rmqsource.scan.row_filter import (
     needs_properties,
     queue_offset_mask,
 )
+from store_core import native
+from store_core.arrow import are_among
 from store_core.codec.record_frames import RecordFrames
 from tests.store_factory import StoreFactory
 
 TOPICS = ("Orders", "Pläne", "%RETRY%g", "Orders2")
+
+
+@pytest.fixture(autouse=True, params=[None, native.built()], ids=["NumPy", "kernel"])
+def kernel(request, monkeypatch):
+    if request.param is None and request.param_index:
+        pytest.skip("no kernel was built")
+    monkeypatch.setattr(native, "kernel", request.param)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +92,10 @@ def test_ranges(frames):
     time, place = record.store_timestamp, record.commit_log_offset
     for predicate, test in (
         (ScanPredicate(queue_ids=frozenset({0, 2})), lambda n, r: n % 3 != 1),
+        (ScanPredicate(queue_ids=frozenset({1, 2})), lambda n, r: n % 3 >= 1),
+        (ScanPredicate(queue_ids=frozenset()), lambda n, r: False),
         (ScanPredicate(queue_id_range=IntRange(1, None)), lambda n, r: n % 3 >= 1),
+        (ScanPredicate(queue_id_range=IntRange(None, 0)), lambda n, r: False),
         (ScanPredicate(store_time_ms=IntRange(time, time + 1)), lambda n, r: n == 17),
         (ScanPredicate(commit_log_offset_range=IntRange(None, place)), lambda n, r: n < 17),
         (ScanPredicate(queue_offset_range=IntRange(2, 3)), lambda n, r: r.queue_offset == 2),
@@ -149,6 +161,9 @@ class _Columns:
 
     def column(self, name):
         return self.values[name]
+
+    def are_among(self, name, texts):
+        return are_among(self.values[name], texts)
 
 
 @pytest.mark.parametrize(

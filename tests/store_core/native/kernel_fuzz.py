@@ -101,6 +101,7 @@ def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.
     names = tuple(chance.sample([b"TAGS", b"UNIQ_KEY", b"a", b"", b"KEYS"], chance.randrange(4)))
     rows = len(positions)
     name_values(kernel, data, parts, names)
+    select(kernel, data, positions, parts, names)
     room = len(data) + 2 * rows if chance.random() < 0.9 else chance.randrange(9)
     entries = [np.empty(room, kind) for kind in (np.int32, np.int32, np.bool_)]
     codes, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
@@ -120,6 +121,18 @@ def name_values(kernel: Any, data: bytes, parts: Any, names: tuple[bytes, ...]) 
     except ValueError:
         return
     kernel.values(*arguments, bytearray(size))
+    found = np.empty(parts.shape[1], np.bool_)
+    kernel.have_value(*arguments[:3], (b"TAGS",), names, found)
+
+
+def select(kernel: Any, data: bytes, positions: Any, parts: Any, names: tuple[bytes, ...]) -> None:
+    """Select some records by all fields, or be refused."""
+    ranges = [(field, -(2**63), 2**62) for field in range(len(kernel.HEADER_FIELDS))]
+    keep = np.empty(len(positions), np.bool_)
+    try:
+        kernel.select(data, positions, parts, 12, np.array(ranges, np.int64), names, keep)
+    except ValueError:
+        return
 
 
 def encode(kernel: Any, data: bytes, chance: random.Random) -> None:

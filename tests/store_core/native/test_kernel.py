@@ -17,8 +17,13 @@ from store_core import native
 from store_core.codec.crc32 import crc32_ranges, crc_failures
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.message_codec import string_to_properties
-from store_core.codec.property_columns import named_values
-from store_core.codec.record_frames import RecordFrames, walk_records
+from store_core.codec.property_columns import have_value, named_values
+from store_core.codec.record_frames import (
+    FrameConditions,
+    RecordFrames,
+    matching,
+    walk_records,
+)
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout import INDEX_ENTRY
@@ -144,6 +149,58 @@ def test_any_property_strings_have_the_same_values(texts, after, first):
         assert kernel[name].equals(numpy[name]), name
     expected = [string_to_properties(text).get(first) for text in texts]
     assert kernel[first].to_pylist() == expected
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(property_bytes, max_size=9), st.sampled_from(WANTED), st.data())
+def test_any_texts_are_found_among_the_values(texts, name, drawn):
+    data, length = np.frombuffer(b"".join(texts), np.uint8), np.array(list(map(len, texts)), int)
+    values = [string_to_properties(text).get(name) for text in texts]
+    some = [value for value in values if value is not None] + ["v", "k1 k2"]
+    asked = drawn.draw(st.lists(st.sampled_from(some), unique=True))
+    found = have_value(data, np.cumsum(length) - length, length, name, asked)
+    if any("\ufffd" in text for text in asked):
+        assert found is None
+    else:
+        assert found.tolist() == [value in asked for value in values]
+
+
+number = st.sampled_from([-(2**63), -(2**31), -1, 0, 1, 7, 2**31, 2**63 - 1]) | st.integers(-9, 99)
+
+
+@needs_kernel
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    record_lists,
+    st.sampled_from([0, 4, 8, 12, 16, 32]),
+    st.dictionaries(st.sampled_from(native.built().HEADER_FIELDS if KERNEL else "-"), number),
+    st.data(),
+)
+def test_any_conditions_select_the_same_records(placed, flags, least, drawn):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    frames = RecordFrames(data, base, positions)
+    values = {field: [*frames.column(field).tolist(), low] for field, low in least.items()}
+    ranges = {
+        field: (drawn.draw(st.sampled_from(known)), drawn.draw(st.sampled_from(known) | number))
+        for field, known in values.items()
+    }
+    names = st.frozensets(st.sampled_from([b"T", *(record.topic_bytes for record in records)]))
+    topics = drawn.draw(st.none() | names)
+    wanted = FrameConditions(flags, ranges, topics)
+    numpy, kernel = by_both(lambda: matching(frames, wanted))
+    expected = [
+        not record.sys_flag & flags
+        and all(low <= column(frames, field, row) <= high for field, (low, high) in ranges.items())
+        and (topics is None or record.topic_bytes in topics)
+        for row, record in enumerate(records)
+    ]
+    assert kernel.tolist() == numpy.tolist() == expected
+
+
+def column(frames, field, row):
+    return int(frames.column(field)[row])
 
 
 @needs_kernel
@@ -279,6 +336,16 @@ PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
         ("values_bytes", (DATA, ONE, EMPTY, ()), "expected an array of 8 bytes"),
         ("values_bytes", (DATA, ONE, ONE, (b"a",) * 33), "at most 32 names"),
         ("values", (DATA, ONE, ONE, (b"a",), DATA[:0]), "expected an array of"),
+        ("select", (DATA, ONE - 1, PARTS, 0, EMPTY, (), OK), "not inside the data"),
+        ("select", (DATA, EMPTY, EMPTY, 0, np.full(3, 99), (), OK[:0]), "a range is a field"),
+        ("select", (DATA, EMPTY, EMPTY, 0, np.full(3, -1), (), OK[:0]), "a range is a field"),
+        ("select", (DATA, EMPTY, EMPTY, 0, np.zeros(4, np.int64), (), OK[:0]), "a range is a"),
+        ("select", (DATA, EMPTY, EMPTY, 0, EMPTY, (b"a",) * 33, OK[:0]), "at most 32 names"),
+        ("select", (DATA, EMPTY, EMPTY, 0, EMPTY, (), OK), "expected an array of 0 bytes"),
+        ("have_value", (DATA, ONE, ONE + 201, (b"a",), (), OK), "not inside the data"),
+        ("have_value", (DATA, ONE, ONE, (), (), OK), "expected one name"),
+        ("have_value", (DATA, ONE, ONE, (b"a",), (), OK[:0]), "expected an array of 1 bytes"),
+        ("have_value", (DATA, ONE, ONE, (b"a",), (b"b",) * 33, OK), "at most 32 names"),
         ("dispatch", (DATA, ONE, PARTS, ONE, OK, ONE, ONE, OK), "not inside the data"),
         ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, ONE, ONE, OK), "expected an array of 0 bytes"),
         ("link", (EMPTY, INTS, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
