@@ -26,6 +26,7 @@ __all__ = [
     "binary_parts",
     "fixed_width_strings",
     "gather_binary",
+    "nullable_parts",
     "pa",
     "pc",
     "replace_rows",
@@ -117,6 +118,15 @@ def are_among(strings: Array, texts: Array) -> npt.NDArray[np.bool_]:
     """Return which strings, or bytes, are one of some others; nulls are not."""
     found: npt.NDArray[np.bool_] = pc.is_in(strings, value_set=texts).to_numpy(zero_copy_only=False)
     return found
+
+
+def nullable_parts(array: Array | None) -> tuple[Any, Any, Any]:
+    """Return `binary_parts`, and which rows are valid: None if all are; thrice None: none is."""
+    if array is None:
+        return None, None, None
+    offsets, data = binary_parts(array)
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+    return offsets, data, valid
 
 
 def any_row_holds(array: Array, mark: bytes, rare: bytes) -> bool:

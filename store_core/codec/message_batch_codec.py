@@ -15,7 +15,7 @@ from store_core import native
 from store_core.arrow import are_among, gather_binary, pa, replace_rows
 from store_core.codec.compression import MAX_DECODED_BYTES, CorruptBodyError, inflate
 from store_core.codec.crc32 import BadBody
-from store_core.codec.java_string import decode_utf8
+from store_core.codec.java_string import decode_utf8, string_hashes
 from store_core.codec.message_codec import string_to_properties
 from store_core.codec.message_id import host_column, message_id_column
 from store_core.codec.property_columns import (
@@ -27,6 +27,8 @@ from store_core.codec.property_columns import (
 )
 from store_core.layout import (
     COMPRESSED_FLAG,
+    PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_NUM,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
@@ -34,6 +36,7 @@ from store_core.layout import (
 from store_core.native.dispatch_columns import (
     DispatchColumns,
     dispatch_columns,
+    known_dispatch_columns,
     topic_numbers,
 )
 from store_core.native.record_columns import record_columns
@@ -58,6 +61,8 @@ _HEADER_FIELDS = {
     "prepared_transaction_offset": "prepared_transaction_offset",
 }
 PROPERTY_OF_COLUMN = {"unique_key": PROPERTY_UNIQ_KEY, "tags": PROPERTY_TAGS}
+_ONLY_IN_RECORDS = frozenset({PROPERTY_INNER_NUM, PROPERTY_INNER_MULTI_DISPATCH})
+"""The kernel finds them in records, not in columns."""
 _FEW_ROWS = 48  # up to so many rows, one by one is faster
 _MIN_TIMESTAMP_MS = -62135596800000  # 0001-01-01T00:00:00Z
 _MAX_TIMESTAMP_MS = 253402300799999  # 9999-12-31T23:59:59.999Z
@@ -251,10 +256,21 @@ class MessageColumns:
 
     def dispatched(self) -> DispatchColumns | None:
         """Return what queues and index need, from one pass; None without the kernel."""
-        if self._dispatched is None and self.suits_kernel():
-            frames = self.frames
-            self._dispatched = dispatch_columns(frames.data, frames.position, frames.parts)
+        if self._dispatched is None and native.kernel is not None:
+            self._dispatched = self._dispatch()
         return self._dispatched
+
+    def _dispatch(self) -> DispatchColumns | None:
+        frames, known, topics = self.frames, self._known, self._topics
+        if self.suits_kernel():
+            return dispatch_columns(frames.data, frames.position, frames.parts)
+        if known is None or topics is None or not len(frames):
+            return None
+        if not _ONLY_IN_RECORDS.isdisjoint(known):
+            return None
+        topic_hash = string_hashes(topics.dictionary)[topics.indices.to_numpy()]
+        values = [known.get(name) for name in (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS)]
+        return known_dispatch_columns(topic_hash, frames.column("sys_flag"), values)
 
     def topic_numbers(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """Return a number for each record's topic, and the topics as stored, by number."""

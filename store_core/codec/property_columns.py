@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from store_core import native
-from store_core.arrow import binary_parts, gather_binary, pa, pc, replace_rows, take_bytes
+from store_core.arrow import (
+    binary_parts,
+    gather_binary,
+    nullable_parts,
+    pa,
+    pc,
+    replace_rows,
+    take_bytes,
+)
 from store_core.codec.java_string import decode_utf8
 from store_core.codec.message_codec import string_to_properties
 from store_core.layout import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, RecordLayout
@@ -40,6 +48,7 @@ _CODE_BYTES = _CODE_LAYOUT.size
 _CODE_MASKS = np.array(
     [(1 << 64) - (1 << 8 * (_CODE_BYTES - length)) for length in range(_CODE_BYTES + 1)], np.uint64
 )
+_MOST_JOINED = 2**31 - 1
 _NAME_VALUE = bytes([NAME_VALUE_SEPARATOR])
 _SEPARATOR = bytes([PROPERTY_SEPARATOR])
 
@@ -424,6 +433,10 @@ def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Arra
         that of the map; an empty one removes it.
     """
     values = {name: joined_words(array).cast(pa.binary()) for name, array in named.items()}
+    if properties is None and native.kernel is not None:
+        block = _joined_natively(values)
+        if block is not None:
+            return block
     parts = [] if properties is None else [_map_entries(properties, values)]
     before = b""
     for name, value in values.items():
@@ -434,6 +447,25 @@ def properties_block(properties: Array | None, named: Mapping[str, Any]) -> Arra
             parts += [_scalar(before), _entries(_scalar(name.encode()), value)]
             before = b""
     return pc.binary_join_element_wise(*parts, _scalar(before), _scalar(b""))
+
+
+def _joined_natively(values: Mapping[str, Any]) -> Array | None:
+    """Return the property strings of named values; None if the kernel cannot join so many."""
+    if len(values) > native.kernel.MOST_NAMED:
+        return None
+    rows, most = len(next(iter(values.values()))), 0
+    for name, column in values.items():
+        most += rows * len(name.encode() + _NAME_VALUE + _SEPARATOR)
+        most += int(np.ptp(binary_parts(column)[0][[0, -1]]))
+    if most > _MOST_JOINED:
+        return None
+    offsets, data = np.empty(rows + 1, np.int32), np.empty(most, np.uint8)
+    given = [part for column in values.values() for part in nullable_parts(column)]
+    native.kernel.join_properties(tuple(n.encode() for n in values), offsets, data, *given)
+    used = data[: int(offsets[-1])]
+    return pa.Array.from_buffers(
+        pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(used)]
+    )
 
 
 def joined_words(array: Array) -> Array:

@@ -355,12 +355,21 @@ class EncodedRecords:
         stop = first + len(queue_offsets)
         if first == stop:
             return
-        # An array of overlapping numbers, one at every byte, as in RecordLayout.gather.
-        longs = np.ndarray((len(self.block) - 7,), ">i8", self.block, strides=(1,))
-        starts = self.starts[first:stop]
-        longs[starts + HEADER_IPV4.at("queue_offset")] = queue_offsets
-        longs[starts + HEADER_IPV4.at("commit_log_offset")] = commit_log_offsets
-        longs[self.store_timestamp_at[first:stop]] = store_timestamps
+        starts, time_at = self.starts[first:stop], self.store_timestamp_at[first:stop]
+        if native.kernel is not None:
+            given: list[Any] = [
+                np.ascontiguousarray(values, np.int64)
+                for values in (starts, time_at, queue_offsets, commit_log_offsets)
+            ]
+            one = isinstance(store_timestamps, int)
+            times = store_timestamps if one else np.ascontiguousarray(store_timestamps, np.int64)
+            native.kernel.patch(self.block, *given, times)
+        else:
+            # An array of overlapping numbers, one at every byte, as in RecordLayout.gather.
+            longs = np.ndarray((len(self.block) - 7,), ">i8", self.block, strides=(1,))
+            longs[starts + HEADER_IPV4.at("queue_offset")] = queue_offsets
+            longs[starts + HEADER_IPV4.at("commit_log_offset")] = commit_log_offsets
+            longs[time_at] = store_timestamps
         if self.property_crc:
             self._patch_crc(starts, self.sizes[first:stop])
 

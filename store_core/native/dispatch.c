@@ -71,10 +71,12 @@ static int add_entry(Dispatch *d, int64_t row, uint32_t before, bytes key, int64
     return 1;
 }
 
-static int add_entries(Dispatch *d, int64_t row, uint32_t topic_hash, const Pair *pairs, int count, const Pair *tags)
+static int is_indexed(int32_t sys_flag) { return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK_TYPE; }
+
+/* Values that a record lacks are NULL. */
+static int add_entries(Dispatch *d, int64_t row, uint32_t topic_hash, const Pair *unique, const Pair *keys, const Pair *tags)
 {
     uint32_t before = topic_hash * FACTOR + '#';
-    const Pair *unique = FIND(pairs, count, PROPERTY_UNIQ_KEY), *keys = FIND(pairs, count, PROPERTY_KEYS);
     if (unique && !add_entry(d, row, before, unique->value, unique->value_bytes, 0)) return 0;
     bytes word = keys ? keys->value : NULL, stop = keys ? word + keys->value_bytes : NULL;
     while (word < stop) {
@@ -107,10 +109,45 @@ int dispatch_records(Dispatch *d)
         if (tags) d->tags_code[row] = (int32_t)hash_more(0, tags->value, tags->value_bytes);
         if (FIND(made.pairs, count, PROPERTY_INNER_NUM)) d->kinds[row] |= HAS_INNER_NUM;
         if (FIND(made.pairs, count, PROPERTY_INNER_MULTI_DISPATCH)) d->kinds[row] |= HAS_FURTHER_QUEUES;
-        int is_indexed = (read_i4(record + AT_SYS_FLAG) & TRANSACTION_MASK) != TRANSACTION_ROLLBACK_TYPE;
-        if (is_indexed && !add_entries(d, row, made.topic_hash, made.pairs, count, tags)) return 0;
+        if (!is_indexed(read_i4(record + AT_SYS_FLAG))) continue;
+        const Pair *unique = FIND(made.pairs, count, PROPERTY_UNIQ_KEY), *keys = FIND(made.pairs, count, PROPERTY_KEYS);
+        if (!add_entries(d, row, made.topic_hash, unique, keys, tags)) return 0;
     }
     return 1;
+}
+
+/* Make a row's value a pair, NULL if the row has none; return 0 if it is not UTF-8, -1 if it is not
+ * inside the column. */
+static int take_value(const Text *text, int64_t row, Pair *pair, const Pair **found)
+{
+    *found = NULL;
+    if (is_null(text, row)) return 1;
+    Piece value = piece(text, row);
+    if (value.count < 0) return -1;
+    *pair = (Pair){.value = value.at, .value_bytes = (int32_t)value.count};
+    *found = pair;
+    return is_utf8(value.at, value.count);
+}
+
+int64_t dispatch_known(Dispatch *d, const Known *known)
+{
+    const Text *texts[] = {&known->unique_key, &known->keys, &known->tags};
+    for (int64_t row = 0; row < d->in.rows; row++) {
+        Pair pairs[3];
+        const Pair *found[3];
+        int is_good = 1;
+        for (int i = 0; i < 3; i++) {
+            int taken = take_value(texts[i], row, &pairs[i], &found[i]);
+            if (taken < 0) return row;
+            is_good &= taken;
+        }
+        const Pair *tags = found[2];
+        d->kinds[row] = (uint8_t)(is_good ? 0 : IS_REFUSED);
+        d->tags_code[row] = is_good && tags ? (int32_t)hash_more(0, tags->value, tags->value_bytes) : 0;
+        if (!is_good || !is_indexed(known->sys_flag[row])) continue;
+        if (!add_entries(d, row, (uint32_t)known->topic_hash[row], found[0], found[1], tags)) return row;
+    }
+    return d->in.rows;
 }
 
 /* ---- distinct topics ---- */

@@ -19,6 +19,15 @@ typedef struct {
 /* Return 0 if there are more than most_entries. */
 int dispatch_records(Dispatch *dispatch);
 
+/* Records that were just encoded, by their columns. */
+typedef struct {
+    const int32_t *topic_hash, *sys_flag;
+    Text unique_key, keys, tags;
+} Known;
+
+/* Dispatch until a row is wrong or has too many entries; return how many rows were dispatched. */
+int64_t dispatch_known(Dispatch *dispatch, const Known *known);
+
 /* Names, such as topics, of many records. */
 typedef struct {
     bytes data;

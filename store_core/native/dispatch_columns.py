@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from store_core import native
+from store_core.arrow import binary_parts, nullable_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
+
+    from store_core.arrow_types import Array
 
     Int32s = npt.NDArray[np.int32]
     Int64s = npt.NDArray[np.int64]
@@ -59,6 +64,29 @@ def dispatch_columns(
     tags_code, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
     entries: Any = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
     count = native.kernel.dispatch(data, position, parts, tags_code, kinds, *entries)
+    return DispatchColumns(tags_code, kinds, *(column[:count] for column in entries))
+
+
+def known_dispatch_columns(
+    topic_hash: Int32s, sys_flag: Int32s, values: Sequence[Array | None]
+) -> DispatchColumns:
+    """Return what queues and index need of records whose columns are at hand.
+
+    Parameters
+    ----------
+    topic_hash
+        Java's hash of each record's topic.
+    values
+        Unique keys, keys and tags: arrays of strings, each null where a record has none; None if no
+        record has one.
+    """
+    rows, most = len(topic_hash), 0
+    for column in values:
+        most += 0 if column is None else rows + int(np.ptp(binary_parts(column)[0][[0, -1]]))
+    tags_code, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
+    entries: Any = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.bool_)
+    given = [part for column in values for part in nullable_parts(column)]
+    count = native.kernel.dispatch_known(topic_hash, sys_flag, *given, tags_code, kinds, *entries)
     return DispatchColumns(tags_code, kinds, *(column[:count] for column in entries))
 
 

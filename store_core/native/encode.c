@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Columns to records in one pass, body CRC included: codec/record_encoder.py checks the values. */
+/* Columns to records in one pass, body CRC included: codec/record_encoder.py checks the values, and
+ * says what is patched; codec/property_columns.py says how properties are joined. */
 #include "encode.h"
 
 #define MOST_LENGTH INT16_MAX /* of topic, and of properties */
 #define MOST_NARROW_TOPIC INT8_MAX
-
-typedef struct {
-    bytes at;
-    int64_t count; /* -1: not inside the column */
-} Piece;
-
-static Piece piece(const Text *text, int64_t row)
-{
-    int64_t start = text->offsets[row], stop = text->offsets[row + 1];
-    if (start < 0 || stop < start || stop > text->length) return (Piece){text->data, -1};
-    return (Piece){text->data + start, stop - start};
-}
 
 static int is_host(Piece host) { return host.count == IPV4_HOST_BYTES || host.count == IPV6_HOST_BYTES; }
 
@@ -79,4 +68,49 @@ int64_t encode_records(Encoding *e)
         if (at < 0) return row;
     }
     return at == e->block_bytes ? e->rows : -1;
+}
+
+/* ---- property strings ---- */
+
+/* Copy in whole words where there is room for them, up to `to_end` and from up to `end`. */
+static uint8_t *append_padded(uint8_t *to, const uint8_t *to_end, Piece from, bytes end)
+{
+    if (to_end - to < from.count + COPY_PADDING) return append(to, from);
+    copy_padded(to, from.at, from.count, end);
+    return to + from.count;
+}
+
+int64_t join_properties(Joining *j)
+{
+    uint8_t *to = j->data, *to_end = j->data + j->data_bytes;
+    j->offsets[0] = 0;
+    for (int64_t row = 0; row < j->rows; row++) {
+        for (int i = 0; i < j->count; i++) {
+            const Text *values = &j->values[i];
+            Piece name = j->names[i], value = is_null(values, row) ? (Piece){values->data, 0} : piece(values, row);
+            if (!value.count) continue; /* no decoder would return an empty property */
+            if (value.count < 0 || to_end - to < name.count + value.count + 2) return row;
+            to = append(to, name);
+            *to++ = NAME_VALUE_SEPARATOR;
+            to = append_padded(to, to_end, value, values->data + values->length);
+            *to++ = PROPERTY_SEPARATOR;
+        }
+        j->offsets[row + 1] = (int32_t)(to - j->data);
+    }
+    return j->rows;
+}
+
+/* ---- what is known on append ---- */
+
+int64_t patch_records(const Patching *p)
+{
+    for (int64_t row = 0; row < p->rows; row++) {
+        int64_t start = p->starts[row], time_at = p->store_timestamp_at[row];
+        if (start < 0 || start > p->block_bytes - MIN_RECORD_BYTES) return row;
+        if (time_at < 0 || time_at > p->block_bytes - 8) return row;
+        write_i8(p->block + start + AT_QUEUE_OFFSET, p->queue_offset[row]);
+        write_i8(p->block + start + AT_COMMIT_LOG_OFFSET, p->commit_log_offset[row]);
+        write_i8(p->block + time_at, p->store_timestamps ? p->store_timestamps[row] : p->store_timestamp);
+    }
+    return p->rows;
 }

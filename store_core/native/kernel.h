@@ -47,6 +47,31 @@ static inline int64_t sum(const int64_t *values, int64_t count)
 /* Return whether the parts of all records are inside the data: nothing else is read. */
 int are_inside(const Records *records);
 
+/* A column of bytes as Arrow has it. */
+typedef struct {
+    const int32_t *offsets; /* NULL: all rows are null */
+    bytes data;
+    int64_t length;       /* of data */
+    const uint8_t *valid; /* a byte for each row; NULL: no row is null */
+} Text;
+
+typedef struct {
+    bytes at;
+    int64_t count; /* -1: not inside the column */
+} Piece;
+
+static inline int is_null(const Text *text, int64_t row)
+{
+    return !text->offsets || (text->valid && !text->valid[row]);
+}
+
+static inline Piece piece(const Text *text, int64_t row)
+{
+    int64_t start = text->offsets[row], stop = text->offsets[row + 1];
+    if (start < 0 || stop < start || stop > text->length) return (Piece){text->data, -1};
+    return (Piece){text->data + start, stop - start};
+}
+
 /* Bytes that hosts take beyond those of IPv4. */
 static inline int64_t more_host_bytes(int32_t sys_flag)
 {

@@ -262,6 +262,53 @@ static PyObject *dispatch(PyObject *module, PyObject *const *args, Py_ssize_t gi
     return result;
 }
 
+static int get_text(Buffers *buffers, PyObject *const *args, Text *text, int64_t rows)
+{
+    if (!(text->offsets = get(buffers, args[0], 4 * (rows + 1), 4, PyBUF_SIMPLE)) ||
+        !(text->data = get(buffers, args[1], -1, 1, PyBUF_SIMPLE)))
+        return 0;
+    text->length = buffers->views[buffers->count - 1].len;
+    return 1;
+}
+
+/* Take offsets, data, and which rows are valid; None thrice: all rows are null, the last: none is. */
+static int get_nullable(Buffers *buffers, PyObject *const *args, Text *text, int64_t rows)
+{
+    if (Py_IsNone(args[0])) return 1;
+    if (!get_text(buffers, args, text, rows)) return 0;
+    return Py_IsNone(args[2]) || (text->valid = get(buffers, args[2], rows, 1, PyBUF_SIMPLE));
+}
+
+/* ---- dispatch_known(topic_hash, sys_flag, offsets, data and valid of unique keys, keys, and tags, tags_code,
+ * kinds, entry_hash, entry_row, entry_is_tag) ---- */
+
+static PyObject *dispatch_from_columns(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Dispatch work = {0};
+    Known known = {0};
+    int64_t rows = 0, done = -1;
+    if (has_arguments(given, 16) && (known.topic_hash = get(&buffers, args[0], -1, 4, PyBUF_SIMPLE))) {
+        rows = work.in.rows = buffers.views[0].len / 4;
+        if ((known.sys_flag = get(&buffers, args[1], 4 * rows, 4, PyBUF_SIMPLE)) &&
+            get_nullable(&buffers, args + 2, &known.unique_key, rows) &&
+            get_nullable(&buffers, args + 5, &known.keys, rows) && get_nullable(&buffers, args + 8, &known.tags, rows) &&
+            (work.tags_code = get(&buffers, args[11], 4 * rows, 4, PyBUF_WRITABLE)) &&
+            (work.kinds = get(&buffers, args[12], rows, 1, PyBUF_WRITABLE)) &&
+            (work.entry_hash = get(&buffers, args[13], -1, 4, PyBUF_WRITABLE))) {
+            work.most_entries = buffers.views[buffers.count - 1].len / 4;
+            if (rows > INT32_MAX) PyErr_SetString(PyExc_ValueError, "more rows than entries can name");
+            else if ((work.entry_row = get(&buffers, args[14], 4 * work.most_entries, 4, PyBUF_WRITABLE)) &&
+                     (work.entry_is_tag = get(&buffers, args[15], work.most_entries, 1, PyBUF_WRITABLE)))
+                WITHOUT_GIL(rows, 0, done = dispatch_known(&work, &known));
+        }
+    }
+    if (done >= 0 && done < rows) PyErr_Format(PyExc_ValueError, "row %lld is wrong or does not fit", (long long)done);
+    release(&buffers);
+    return done < 0 || done < rows ? NULL : PyLong_FromLongLong(work.entries);
+}
+
 /* ---- number_topics(data, position, parts, code, first_row, table) ---- */
 
 static PyObject *number_topics(PyObject *module, PyObject *const *args, Py_ssize_t given)
@@ -384,15 +431,6 @@ static PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t giv
 /* ---- encode(block, starts, store_timestamp_at, body_crc, offsets and data of topic, body,
  * properties, tail, born host, store host, then six columns of numbers or None) ---- */
 
-static int get_text(Buffers *buffers, PyObject *const *args, Text *text, int64_t rows)
-{
-    if (!(text->offsets = get(buffers, args[0], 4 * (rows + 1), 4, PyBUF_SIMPLE)) ||
-        !(text->data = get(buffers, args[1], -1, 1, PyBUF_SIMPLE)))
-        return 0;
-    text->length = buffers->views[buffers->count - 1].len;
-    return 1;
-}
-
 /* Return a column of `rows` numbers, NULL for None; sets *is_good to 0 on an error. */
 static const void *get_numbers(Buffers *buffers, PyObject *object, int64_t rows, int width, int *is_good)
 {
@@ -435,6 +473,71 @@ static PyObject *encode(PyObject *module, PyObject *const *args, Py_ssize_t give
     if (done == encoding.rows) return nothing(&buffers, 1);
     if (done < 0) PyErr_SetString(PyExc_ValueError, "the records do not fill the block");
     else PyErr_Format(PyExc_ValueError, "row %lld is wrong or does not fit", (long long)done);
+    return nothing(&buffers, 0);
+}
+
+/* ---- join_properties(names, offsets, data, then offsets, data and valid of the values of each name) ---- */
+
+static int get_joining(Buffers *buffers, PyObject *const *args, Py_ssize_t given, Joining *j)
+{
+    Py_ssize_t count = given > 0 && PyTuple_Check(args[0]) ? PyTuple_Size(args[0]) : -1;
+    if (count < 0 || count > MOST_NAMED || given != 3 + 3 * count) {
+        PyErr_Format(PyExc_ValueError, "expected at most %d names, and three arguments for each", MOST_NAMED);
+        return 0;
+    }
+    j->count = (int)count;
+    if (!(j->offsets = get(buffers, args[1], -1, 4, PyBUF_WRITABLE)) || !(j->data = get(buffers, args[2], -1, 1, PyBUF_WRITABLE)))
+        return 0;
+    j->rows = buffers->views[0].len / 4 - 1;
+    j->data_bytes = buffers->views[1].len;
+    if (j->rows < 0 || j->data_bytes > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "no offsets, or more than 2 GiB");
+        return 0;
+    }
+    for (int i = 0; i < j->count; i++) {
+        char *at;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(PyTuple_GetItem(args[0], i), &at, &size) < 0) return 0;
+        j->names[i] = (Piece){(bytes)at, size};
+        if (!get_nullable(buffers, args + 3 + 3 * i, &j->values[i], j->rows)) return 0;
+    }
+    return 1;
+}
+
+static PyObject *join(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Joining joining = {0};
+    int64_t done = -1;
+    if (!get_joining(&buffers, args, given, &joining)) return nothing(&buffers, 0);
+    WITHOUT_GIL(joining.rows, joining.data_bytes, done = join_properties(&joining));
+    if (done == joining.rows) return nothing(&buffers, 1);
+    PyErr_Format(PyExc_ValueError, "row %lld is wrong or does not fit", (long long)done);
+    return nothing(&buffers, 0);
+}
+
+/* ---- patch(block, starts, store_timestamp_at, queue offsets, commit log offsets, store times or the time of all) ---- */
+
+static PyObject *patch(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Patching p = {0};
+    int64_t done = -1;
+    if (has_arguments(given, 6) && (p.block = get(&buffers, args[0], -1, 1, PyBUF_WRITABLE)) &&
+        (p.starts = get(&buffers, args[1], -1, 8, PyBUF_SIMPLE)) &&
+        (p.store_timestamp_at = get(&buffers, args[2], buffers.views[1].len, 8, PyBUF_SIMPLE)) &&
+        (p.queue_offset = get(&buffers, args[3], buffers.views[1].len, 8, PyBUF_SIMPLE)) &&
+        (p.commit_log_offset = get(&buffers, args[4], buffers.views[1].len, 8, PyBUF_SIMPLE)) &&
+        (PyLong_Check(args[5]) ? get_int64(args[5], &p.store_timestamp)
+                               : !!(p.store_timestamps = get(&buffers, args[5], buffers.views[1].len, 8, PyBUF_SIMPLE)))) {
+        p.rows = buffers.views[1].len / 8;
+        p.block_bytes = buffers.views[0].len;
+        WITHOUT_GIL(p.rows, 0, done = patch_records(&p));
+        if (done == p.rows) return nothing(&buffers, 1);
+        PyErr_Format(PyExc_ValueError, "row %lld is not inside the block", (long long)done);
+    }
     return nothing(&buffers, 0);
 }
 
@@ -718,8 +821,11 @@ static PyMethodDef methods[] = {
     {"place_records", (PyCFunction)(void (*)(void))place_records, METH_FASTCALL, NULL},
     {"header_field", (PyCFunction)(void (*)(void))header_field, METH_FASTCALL, NULL},
     {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, NULL},
+    {"dispatch_known", (PyCFunction)(void (*)(void))dispatch_from_columns, METH_FASTCALL, NULL},
     {"number_topics", (PyCFunction)(void (*)(void))number_topics, METH_FASTCALL, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
+    {"join_properties", (PyCFunction)(void (*)(void))join, METH_FASTCALL, NULL},
+    {"patch", (PyCFunction)(void (*)(void))patch, METH_FASTCALL, NULL},
     {"link", (PyCFunction)(void (*)(void))link_into_slots, METH_FASTCALL, NULL},
     {"encode_put", (PyCFunction)(void (*)(void))encode_put, METH_FASTCALL, NULL},
     {"patch_put", (PyCFunction)(void (*)(void))patch_one, METH_FASTCALL, NULL},
@@ -762,6 +868,7 @@ static int add_constants(PyObject *module)
     PyObject *columns_tuple = texts(column_names, of_first_value);
     PyObject *fields_tuple = texts(field_names, (int)FIELD_COUNT);
     int failed = PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0 ||
+                 PyModule_AddIntConstant(module, "MOST_NAMED", MOST_NAMED) < 0 ||
                  PyModule_AddIntConstant(module, "MOST_NAMES", MOST_NAMES) < 0 || !columns_tuple || !fields_tuple ||
                  PyModule_AddObjectRef(module, "COLUMNS", columns_tuple) < 0 ||
                  PyModule_AddObjectRef(module, "HEADER_FIELDS", fields_tuple) < 0;

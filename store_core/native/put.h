@@ -8,11 +8,6 @@
 #define MOST_PIECES 128 /* names and values of properties */
 
 typedef struct {
-    bytes at;
-    int64_t count;
-} Piece;
-
-typedef struct {
     Piece topic, body, born_host, store_host; /* the topic with its length before it */
     Piece pieces[MOST_PIECES];                /* name, value, name, … */
     int piece_count;                          /* 0: the properties are in `raw` */

@@ -158,6 +158,37 @@ def encode(kernel: Any, data: bytes, chance: random.Random) -> None:
         return
 
 
+def known(kernel: Any, data: bytes, chance: random.Random) -> None:
+    """Dispatch, join and patch records of columns of the data, or be refused."""
+    rows = chance.randrange(1, 9)
+    texts: list[Any] = []
+    for _ in range(3):
+        offsets = np.sort(np.array([chance.randrange(len(data) + 1) for _ in range(rows + 1)]))
+        if chance.random() < 0.05:
+            offsets[chance.randrange(rows + 1)] = chance.choice([-1, 2**31 - 1, len(data) + 1])
+        valid = bytes(chance.randrange(2) for _ in range(rows))
+        given = (offsets.astype(np.int32), data, chance.choice([None, valid]))
+        texts += chance.choice([given, given, (None, None, None)])
+    room = chance.choice([3 * len(data) + 2 * rows, chance.randrange(99)])
+    codes, kinds = np.empty((3, rows), np.int32), np.empty(rows, np.uint8)
+    entries = [np.empty(room, kind) for kind in (np.int32, np.int32, np.bool_)]
+    starts, times = ([chance.randrange(-9, len(data) + 9) for _ in range(rows)] for _ in range(2))
+    values = [np.array(column, np.int64) for column in (starts, times, starts, times)]
+    joined = (
+        np.empty(rows + 1, np.int32),
+        bytearray(3 * len(data) + 21 * rows - chance.randrange(9)),
+    )
+    for function, arguments in (
+        (kernel.dispatch_known, (codes[0], codes[1], *texts, codes[2], kinds, *entries)),
+        (kernel.join_properties, ((b"KEYS", b"", b"TAGS"), *joined, *texts)),
+        (kernel.patch, (bytearray(len(data)), *values, chance.choice([5, values[0]]))),
+    ):
+        try:
+            function(*arguments)
+        except ValueError:
+            continue
+
+
 def link(kernel: Any, chance: random.Random) -> None:
     """Link entries into slots of any content."""
     rows, number = chance.randrange(1, 40), chance.choice([1, 7, 2**31 - 41])
@@ -213,6 +244,7 @@ def main(path: str, most: str, seed: str, *logs: str) -> None:
         data = mutated(chance.choice(texts), chance)
         records += feed(kernel, data, chance)
         encode(kernel, data, chance)
+        known(kernel, data, chance)
         link(kernel, chance)
         put(kernel, data, chance)
         if pieces % RACE_EVERY == 0:

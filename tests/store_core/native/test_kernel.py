@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,11 @@ from store_core import native
 from store_core.codec.crc32 import crc32_ranges, crc_failures
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.message_codec import string_to_properties
-from store_core.codec.property_columns import have_value, named_values
+from store_core.codec.property_columns import have_value, named_values, properties_block
+from store_core.codec.record_encoder import encode_records
 from store_core.codec.record_frames import (
     FrameConditions,
+    KnownFrames,
     RecordFrames,
     matching,
     walk_records,
@@ -280,6 +283,93 @@ FIELDS = {
 MANY = b"".join(b"n%d\1v\2" % i for i in range(300))
 
 
+texts = st.none() | st.text("kü 😀#", max_size=9).map(str.encode) | st.binary(max_size=9)
+known_rows = st.tuples(st.integers(0, 2), st.sampled_from([0, 4, 8, 12]), texts, texts, texts)
+
+
+def strings_of(values, skipped):
+    """Return bytes as a column of strings, which Arrow does not check, and some rows less."""
+    column = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(column), column.buffers()).slice(skipped)
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(known_rows, max_size=9), st.integers(0, 2), st.sets(st.integers(2, 4)))
+def test_any_known_columns_are_dispatched_the_same(rows, skipped, present):
+    count = max(len(rows) - skipped, 0)
+    numbers = np.array([row[:2] for row in rows], np.int32).reshape(-1, 2)[skipped:]
+    fields = {
+        name: np.arange(count, dtype=np.int64)
+        for name in ("commit_log_offset", "queue_offset", "store_timestamp")
+    }
+    frames = KnownFrames(
+        {
+            **fields,
+            "total_size": np.full(count, 91, np.int32),
+            "queue_id": np.zeros(count, np.int32),
+            "sys_flag": np.ascontiguousarray(numbers[:, 1]),
+        }
+    )
+    names = {2: "UNIQ_KEY", 3: "KEYS", 4: "TAGS"}
+    known = {
+        names[at]: strings_of([row[at] or None for row in rows], skipped) for at in sorted(present)
+    }
+    topics = pa.DictionaryArray.from_arrays(
+        pa.array(numbers[:, 0].copy()), [b"T", b"\xff", b"\xc3\xbc"]
+    )
+
+    def dispatched():
+        columns = MessageColumns(frames, known_properties=known, known_topics=topics)
+        entries = index_entries(columns, with_tags=True)
+        requests = DispatchDecoder([1000]).decode_columns(columns)
+        return [values(part) for part in (*vars(requests).values(), *entries)]
+
+    numpy, kernel = by_both(dispatched)
+    assert numpy == kernel
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(st.lists(texts, min_size=3, max_size=3), min_size=1, max_size=9), st.integers(0, 2))
+def test_any_properties_are_joined_the_same(rows, skipped):
+    columns = [strings_of(list(values), skipped) for values in zip(*rows)]
+    named = dict(zip(("KEYS", "a", "UNIQ_KEY"), columns))
+    numpy, kernel = by_both(lambda: properties_block(None, named))
+    assert numpy.equals(kernel)
+    kernel.validate(full=True)
+
+
+def test_more_names_than_the_kernel_takes_are_joined():
+    named = {f"n{number}": pa.array([None, "x"]) for number in range(8)}
+    numpy, kernel = by_both(lambda: properties_block(None, named).to_pylist())
+    assert numpy == kernel == [b"", b"".join(b"n%d\1x\2" % number for number in range(8))]
+
+
+longs = st.integers(-(2**63), 2**63 - 1)
+
+
+@needs_kernel
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.tuples(longs, longs, longs), min_size=3, max_size=3), st.booleans(), st.booleans()
+)
+def test_any_offsets_are_patched_the_same(rows, is_wide, is_one_time):
+    queue_offset, offset, time = np.array(rows, np.int64).T[:, 1:]
+    host = bytes(20 if is_wide else 8)
+    batch = pa.record_batch(
+        {name: pa.array([b"x"] * 3) for name in ("topic", "body", "properties_raw")}
+    )
+
+    def patched():
+        records = encode_records(batch, store_host=host, property_crc=True)
+        records.patch(queue_offset, offset, int(time[0]) if is_one_time else time, first=1)
+        return records.block.tobytes()
+
+    numpy, kernel = by_both(patched)
+    assert numpy == kernel
+
+
 @needs_kernel
 def test_refused_rows_come_from_numpy_in_order():
     properties = [b"a\1b\2", b"a\1\xff\2", b"KEYS\1x y\2", MANY, b""]
@@ -293,7 +383,18 @@ def test_refused_rows_come_from_numpy_in_order():
 ONE = np.zeros(1, np.int64)
 BIG = np.array([2**31], np.int64)
 INTS = np.zeros(1, np.int32)
+INTS2 = np.zeros(2, np.int32)
+ENTRIES = np.zeros(2, np.int32)
+TEXT = (np.array([0, 1], np.int32), DATA, None)
+OUTSIDE = (np.array([0, 201], np.int32), DATA, None)
+BACKWARDS = (np.array([1, 0], np.int32), DATA, None)
 PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
+
+
+def known_arguments(keys, entries):
+    """Return arguments for one record with these keys, and room for these entries."""
+    room = (entries, entries.copy(), np.zeros(len(entries), bool))
+    return (INTS, INTS, None, None, None, *keys, None, None, None, INTS.copy(), OK.copy(), *room)
 
 
 @needs_kernel
@@ -348,6 +449,31 @@ PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
         ("have_value", (DATA, ONE, ONE, (b"a",), (b"b",) * 33, OK), "at most 32 names"),
         ("dispatch", (DATA, ONE, PARTS, ONE, OK, ONE, ONE, OK), "not inside the data"),
         ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, ONE, ONE, OK), "expected an array of 0 bytes"),
+        ("dispatch_known", known_arguments(TEXT, ENTRIES[:0]), "row 0 is wrong"),
+        ("dispatch_known", known_arguments(OUTSIDE, ENTRIES), "row 0 is wrong"),
+        ("dispatch_known", known_arguments(BACKWARDS, ENTRIES), "row 0 is wrong"),
+        (
+            "dispatch_known",
+            known_arguments((INTS, DATA, None), ENTRIES),
+            "expected an array of 8 bytes",
+        ),
+        (
+            "dispatch_known",
+            known_arguments((*TEXT[:2], DATA), ENTRIES),
+            "expected an array of 1 bytes",
+        ),
+        ("join_properties", ((b"a",), INTS2, DATA[:2], *TEXT), "row 0 is wrong"),
+        ("join_properties", ((b"a",), INTS2, DATA[:9], *OUTSIDE), "row 0 is wrong"),
+        ("join_properties", ((b"a",), INTS2, DATA[:9], *BACKWARDS), "row 0 is wrong"),
+        ("join_properties", ((b"a",), EMPTY.view(np.int32), DATA, *TEXT), "no offsets"),
+        ("join_properties", ((b"a",) * 8, INTS2, DATA, *TEXT), "at most 7 names"),
+        ("join_properties", ((b"a", b"b"), INTS2, DATA, *TEXT), "three arguments for each"),
+        ("patch", (DATA[:90], ONE, ONE, ONE, ONE, 5), "row 0 is not inside"),
+        ("patch", (DATA[:91], ONE + 1, ONE, ONE, ONE, 5), "row 0 is not inside"),
+        ("patch", (DATA[:91], ONE - 1, ONE, ONE, ONE, ONE), "row 0 is not inside"),
+        ("patch", (DATA[:91], ONE, ONE + 84, ONE, ONE, ONE), "row 0 is not inside"),
+        ("patch", (DATA[:91], ONE, ONE - 1, ONE, ONE, ONE), "row 0 is not inside"),
+        ("patch", (DATA[:91], ONE, ONE, ONE, EMPTY, ONE), "expected an array of 8 bytes"),
         ("link", (EMPTY, INTS, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
         (
             "link",
