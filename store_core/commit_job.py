@@ -22,7 +22,7 @@ from store_core.staged_commit.job import Ledger, first_record_proof, patched_run
 from store_core.staged_commit.log_tail import HELD_BYTES, LogTail
 from store_core.staged_commit.resolve_open_jobs import finish, intent_is_open
 from store_core.staged_commit.staged_part import RELATIVE_TO_STORE_TIME, read_blocks
-from store_core.staged_commit.staged_records import place
+from store_core.staged_commit.staged_records import FileDeleter, place
 from store_core.staged_commit.staging import INTENT_FILE, Commit, write_intent
 from store_core.with_blocks import Closing
 
@@ -118,7 +118,11 @@ def commit_job(
     """
     commit = _plan(store, job, store.next_queue_offsets())
     made = job_rows(job, commit, store.segments.file_size)
-    with LogTail(store.segments, steps) as tail, Prefetch(made, _ROWS_AHEAD) as rows:
+    with (
+        FileDeleter() as deleter,
+        LogTail(store.segments, steps) as tail,
+        Prefetch(made, _ROWS_AHEAD) as rows,
+    ):
         committing = _Committing(
             store=store,
             job=job,
@@ -127,6 +131,7 @@ def commit_job(
             steps=steps,
             tail=tail,
             rows=rows,
+            deleter=deleter,
         )
         committing.append()
         try:
@@ -188,6 +193,7 @@ class _Committing:
     steps: CrashPoints
     tail: LogTail
     rows: Prefetch[JobRows]
+    deleter: FileDeleter
 
     def append(self) -> None:
         """Write the journal, the job, and its eight bytes; undo it all if that fails."""
@@ -263,7 +269,7 @@ class _Committing:
             segment_bytes,
             offsets,
             commit.store_timestamp,
-            keep=False,  # a commit that fails is the end of the job
+            deleter=self.deleter,  # a commit that fails is the end of the job
         )
 
     def _undo(self) -> None:

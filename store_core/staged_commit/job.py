@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.staged_commit.staged_part import StagedBlock, StagedChunk, StagedPart
+    from store_core.staged_commit.staged_records import FileDeleter
     from store_core.staged_commit.staging import CrashPoints
 
     Int64s = npt.NDArray[np.int64]
@@ -118,9 +119,14 @@ def patched_runs(
     next_offsets: Mapping[Queue, int],
     store_timestamp: int,
     *,
-    keep: bool = True,
+    deleter: FileDeleter | None = None,
 ) -> Generator[PatchedRun, None, None]:
     """Yield the records of a job in log order, a few MiB at a time.
+
+    Parameters
+    ----------
+    deleter
+        Deletes the staged files that were read; None: they are kept.
 
     Raises
     ------
@@ -133,7 +139,7 @@ def patched_runs(
             continue
         queues = [(topic, queue_id) for topic, queue_id, _ in part.queues]
         base = np.array([counters.get(queue, 0) for queue in queues], np.int64)
-        with StagedRecordsReader(part, keep=keep) as records:
+        with StagedRecordsReader(part, deleter) as records:
             for chunk, rows in _chunks(part):
                 encoded = _encoded(part, chunk, rows, records.read(chunk))
                 runs, position = place(rows.sizes, position, segment_bytes)

@@ -137,11 +137,44 @@ def _cuts(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int, int]]:
         first, begin = stop, end
 
 
-class StagedRecordsReader(Closing):
-    """Reads the records of a part once, chunk by chunk, alternating between two buffers."""
+class FileDeleter(Closing):
+    """Deletes files in a thread of its own, at most one at a time.
 
-    def __init__(self, part: StagedPart, *, keep: bool) -> None:
-        self._part, self._keep = part, keep
+    Freeing the blocks of a file takes the file system as long as copying its bytes. A file that
+    cannot be deleted stays: it is deleted with the job's directory.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "deleted-files")
+        self._under_way: Future[None] | None = None
+
+    def delete(self, path: str) -> None:
+        """Begin to delete a file, after the previous one is deleted."""
+        if self._under_way is not None:
+            self._under_way.result()
+        self._under_way = self._pool.submit(_delete, path)
+
+    def close(self) -> None:
+        """Wait until the last file is deleted."""
+        self._pool.shutdown()
+
+
+def _delete(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+class StagedRecordsReader(Closing):
+    """Reads the records of a part once, chunk by chunk, alternating between two buffers.
+
+    Parameters
+    ----------
+    deleter
+        Deletes each file that was read to its end; None: files are kept.
+    """
+
+    def __init__(self, part: StagedPart, deleter: FileDeleter | None) -> None:
+        self._part, self._deleter = part, deleter
         self._buffers = [np.empty(0, np.uint8)] * 2
         self._fd, self._number, self._at = -1, -1, 0
 
@@ -179,14 +212,13 @@ class StagedRecordsReader(Closing):
         return data
 
     def end(self) -> None:
-        """Close a file that was read to its end, and delete it unless files are to be kept."""
+        """Close a file that was read to its end, and begin to delete it if there is a deleter."""
         if self._fd < 0:
             return
         fd, self._fd = self._fd, -1
         os.close(fd)
-        if not self._keep:
-            with suppress(OSError):  # it is deleted with the job's directory then
-                os.unlink(self._part.records_path(self._number))
+        if self._deleter is not None:
+            self._deleter.delete(self._part.records_path(self._number))
 
     def _open(self, number: int) -> None:
         self.end()

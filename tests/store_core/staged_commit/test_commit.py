@@ -92,7 +92,7 @@ def test_staged_records_go_as_they_get_into_the_log(tmp_path, monkeypatch):
     assert len(left) > 10
     assert left == sorted(left, reverse=True)
     assert left[0] >= max(part.chunks[-1].file for part in job.parts)
-    assert left[-1] == 0
+    assert left[-1] <= 1  # the last one is being deleted
     assert messages(tmp_path) == in_order([bodies(0, 11), bodies(1, 40)])
 
 

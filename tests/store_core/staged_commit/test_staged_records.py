@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 from store_core.errors import StoreFormatError, StoreReadError, StoreWriteError
 from store_core.staged_commit import staged_part_writer, staged_records
 from store_core.staged_commit.staged_part import StagedPart
-from store_core.staged_commit.staged_records import StagedRecordsReader, StagedRecordsWriter
+from store_core.staged_commit.staged_records import (
+    FileDeleter,
+    StagedRecordsReader,
+    StagedRecordsWriter,
+)
 from tests.store_core.staged_commit.support import commit, messages, stage, staged_job
 
 NAME = "part-000000-" + "a" * 32
@@ -50,8 +54,8 @@ def written(directory, blocks, *, is_forced=False):
     )
 
 
-def read(part, *, keep=True):
-    with StagedRecordsReader(part, keep=keep) as reader:
+def read(part, deleter=None):
+    with StagedRecordsReader(part, deleter) as reader:
         data = [reader.read(chunk).tobytes() for chunk in part.chunks]
         reader.end()
     return data
@@ -86,10 +90,32 @@ def test_files_go_when_they_are_read_and_not_before(tmp_path):
     assert files_in(tmp_path / "j") == [f".{n:05d}.records" for n in range(4)]
     assert len(read(part)) == 10
     assert len(files_in(tmp_path / "j")) == 4
-    with StagedRecordsReader(part, keep=False) as reader:
+    with FileDeleter() as deleter, StagedRecordsReader(part, deleter) as reader:
         for chunk in part.chunks:
             reader.read(chunk)
-            assert files_in(tmp_path / "j")[0] == f".{chunk.file:05d}.records"
+            assert f".{chunk.file:05d}.records" in files_in(tmp_path / "j")
+            assert len(files_in(tmp_path / "j")) <= 5 - chunk.file  # one is being deleted
+        reader.end()
+    assert files_in(tmp_path / "j") == []
+
+
+def test_a_file_is_deleted_while_the_next_is_read(tmp_path, monkeypatch):
+    unlink, begun, may_end = staged_records.os.unlink, threading.Event(), threading.Event()
+
+    def wait_and_unlink(path):
+        begun.set()
+        assert may_end.wait(30)
+        unlink(path)
+
+    monkeypatch.setattr(staged_records.os, "unlink", wait_and_unlink)
+    part = written(tmp_path / "j", [block_of([50] * 20)])
+    with FileDeleter() as deleter, StagedRecordsReader(part, deleter) as reader:
+        for chunk in part.chunks:
+            if chunk.file > 1 and not may_end.is_set():  # the first is being deleted, the second was read
+                assert begun.wait(30)
+                assert len(files_in(tmp_path / "j")) >= 3
+                may_end.set()
+            reader.read(chunk)
         reader.end()
     assert files_in(tmp_path / "j") == []
 
@@ -110,7 +136,9 @@ def test_a_file_that_cannot_be_deleted_stays(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied", path)
 
     monkeypatch.setattr(staged_records.os, "unlink", refuse)
-    assert len(read(part, keep=False)) == 10
+    with FileDeleter() as deleter:
+        assert len(read(part, deleter)) == 10
+    assert len(files_in(tmp_path / "j")) == 4
 
 
 @pytest.mark.parametrize("damage", ["zeros", "one bit", "cut", "longer file before", "gone"])
