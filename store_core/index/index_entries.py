@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from store_core.arrow_types import Array
     from store_core.codec.message_batch_codec import RecordTexts
-    from store_core.codec.record_frames import RecordFrames
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.files.store_directory import StoreDirectory
     from store_core.log.commit_log import ReadableLog
@@ -86,18 +85,39 @@ def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
     with_tags
         Make entries for tags, too, as brokers from 5.4.0 on do (see `tag_hash`).
     """
+    frames = columns.frames
+    hashes, row = entries_by_row(columns, with_tags=with_tags)
+    offsets = frames.column("commit_log_offset")
+    return IndexEntries(
+        hashes,
+        offsets[row],
+        frames.column("store_timestamp")[row],
+        int(offsets[-1]) if len(frames) else -1,
+    )
+
+
+def entries_by_row(
+    columns: MessageColumns, *, with_tags: bool
+) -> tuple[Int32s, npt.NDArray[np.integer]]:
+    """Return the hashes of `index_entries`, and the row of the record of each, ascending."""
     found = columns.dispatched()
     if found is not None and not len(found.refused):
-        return _dispatched_entries(columns.frames, found, with_tags=with_tags)
+        return _dispatched_entries(found, with_tags=with_tags)
     frames = columns.frames
-    last = int(frames.column("commit_log_offset")[-1]) if len(frames) else -1
     indexed = frames.column("sys_flag") & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE
     texts = columns.few_texts()
     if texts is not None:
-        return _plain_entries(frames, texts, indexed.tolist(), last, with_tags=with_tags)
-    if not indexed.all():
-        columns = columns.of_rows(np.flatnonzero(indexed))
-        frames = columns.frames
+        return _plain_entries(texts, indexed.tolist(), with_tags=with_tags)
+    if indexed.all():
+        return _column_entries(columns, with_tags=with_tags)
+    rows = np.flatnonzero(indexed)
+    hashes, row = _column_entries(columns.of_rows(rows), with_tags=with_tags)
+    return hashes, rows[row]
+
+
+def _column_entries(columns: MessageColumns, *, with_tags: bool) -> tuple[Int32s, Int64s]:
+    """Return the entries of records that are all indexed."""
+    frames = columns.frames
     topic_hash = _topic_hashes(columns)
     unique = columns.property_values(PROPERTY_UNIQ_KEY)
     words = words_column(columns.property_values(PROPERTY_KEYS))
@@ -121,36 +141,20 @@ def index_entries(columns: MessageColumns, *, with_tags: bool) -> IndexEntries:
     if len(tag_row):
         typed = (topic_hash[tag_row] * _HASH_FACTOR + _KEY_MARK) * _HASH_FACTOR + _TAG_TYPE
         hashes[np.cumsum(count)[tag_row] - 1] = _hashes(typed, tags.drop_null())
-    return IndexEntries(
-        hashes,
-        frames.column("commit_log_offset")[row],
-        frames.column("store_timestamp")[row],
-        last,
-    )
+    return hashes, row
 
 
-def _dispatched_entries(
-    frames: RecordFrames, found: DispatchColumns, *, with_tags: bool
-) -> IndexEntries:
+def _dispatched_entries(found: DispatchColumns, *, with_tags: bool) -> tuple[Int32s, Int32s]:
     """Return the entries that the kernel found."""
-    hashes, row = found.entry_hash, found.entry_row
-    if not with_tags and found.entry_is_tag.any():
-        kept = ~found.entry_is_tag
-        hashes, row = hashes[kept], row[kept]
-    offsets = frames.column("commit_log_offset")
-    return IndexEntries(
-        hashes, offsets[row], frames.column("store_timestamp")[row], int(offsets[-1])
-    )
+    if with_tags or not found.entry_is_tag.any():
+        return found.entry_hash, found.entry_row
+    kept = ~found.entry_is_tag
+    return found.entry_hash[kept], found.entry_row[kept]
 
 
 def _plain_entries(
-    frames: RecordFrames,
-    texts: list[RecordTexts],
-    indexed: list[bool],
-    last: int,
-    *,
-    with_tags: bool,
-) -> IndexEntries:
+    texts: list[RecordTexts], indexed: list[bool], *, with_tags: bool
+) -> tuple[Int32s, Int64s]:
     """Return the entries of a few records, key by key."""
     rows: list[int] = []
     hashes: list[int] = []
@@ -164,13 +168,7 @@ def _plain_entries(
                 of_row.append(tag_hash(topic, properties[PROPERTY_TAGS]))
             rows += [row] * len(of_row)
             hashes += of_row
-    row_of_entry = np.array(rows, np.int64)
-    return IndexEntries(
-        np.array(hashes, np.int32),
-        frames.column("commit_log_offset")[row_of_entry],
-        frames.column("store_timestamp")[row_of_entry],
-        last,
-    )
+    return np.array(hashes, np.int32), np.array(rows, np.int64)
 
 
 def topic_key_hashes(topic: str, keys: Array) -> Int32s:

@@ -19,7 +19,7 @@ from store_core.files.file_writing import (
     write_error,
     write_errors,
 )
-from store_core.index.index_entries import index_entries
+from store_core.index.index_entries import entries_by_row
 from store_core.queue.dispatch_request import DispatchDecoder
 from store_core.staged_commit.staged_part import (
     RELATIVE_TO_STORE_TIME,
@@ -177,15 +177,14 @@ class StagedPartWriter:
 
         It is the same code as for records that are in a log.
         """
-        starts = records.starts
         requests = self._decoder.decode_columns(columns)
         if requests.light.any():
             self._is_multi_dispatch = True
             requests = requests.take(~requests.light)
-        entries = index_entries(columns, with_tags=self._with_tags)
-        bounds = np.searchsorted(entries.commit_log_offset, np.append(starts, len(records.block)))
+        hashes, row = entries_by_row(columns, with_tags=self._with_tags)
+        bounds = np.searchsorted(row, np.arange(len(records) + 1, dtype=row.dtype))
         offsets = pa.array(bounds.astype(np.int32))
-        return requests.tags_code, pa.ListArray.from_arrays(offsets, pa.array(entries.key_hash))
+        return requests.tags_code, pa.ListArray.from_arrays(offsets, pa.array(hashes))
 
     def _number(
         self, topics: Sequence[str], topic_code: Int32s, queue_id: Int32s
