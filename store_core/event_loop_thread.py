@@ -24,10 +24,17 @@ class EventLoopThread:
     ----------
     name
         Name of the thread.
+    new_loop
+        Returns the event loop to run.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    ) -> None:
         self._name = name
+        self._new_loop = new_loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -41,7 +48,7 @@ class EventLoopThread:
         """Start the thread; a second call does nothing."""
         if self._running_loop() is not None:
             return
-        loop = asyncio.new_event_loop()
+        loop = self._new_loop()
         self._thread = threading.Thread(
             target=self._run, args=(loop,), name=self._name, daemon=True
         )

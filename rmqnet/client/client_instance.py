@@ -22,6 +22,7 @@ from rmqnet.client.request_calls import BrokerCalls
 from rmqnet.client.route_table import AUTO_CREATE_TOPIC, RouteTable
 from rmqnet.client.topic_route import MASTER_ID
 from rmqnet.errors import ClientError, RemotingTimeoutError, TopicNotFoundError
+from rmqnet.remoting.event_loop import new_event_loop
 from rmqnet.remoting.remoting_client import RemotingClient, RemotingClientConfig
 from store_core.event_loop_thread import EventLoopThread
 from store_core.with_blocks import ShuttingDown
@@ -69,7 +70,7 @@ class ClientInstance(ShuttingDown):
         config = client_config(config)
         self.config = config.with_own_instance_name() if own_instance_name else config
         self.client_id = self.config.client_id
-        self._loop_thread = EventLoopThread(f"rocketmq-client-{self.client_id}")
+        self._loop_thread = EventLoopThread(f"rocketmq-client-{self.client_id}", new_event_loop)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._is_started = False

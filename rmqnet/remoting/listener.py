@@ -83,8 +83,10 @@ class Listener:
         for each in self._sockets:
             loop.remove_reader(each)
             each.close()
-        for begin in self._begins:
-            begin.cancel()
+        # Without TLS they are connected by now, and uvloop would not report the end of such a one.
+        if self._tls is not None:
+            for begin in self._begins:
+                begin.cancel()
 
     async def wait_closed(self) -> None:
         """Wait, after `close`, until each accepted client is connected or gone."""

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Optional, Protocol, cast
 
 from rmqnet.errors import RemotingConnectError, RemotingFormatError, RemotingTimeoutError
 from rmqnet.remoting.codes import ResponseCode, request_name
@@ -201,11 +201,12 @@ class RemotingConnection(asyncio.Protocol):
 
     def flush(self) -> None:
         """Send the joined frames now."""
-        if self._frames and self._transport is not None:
+        transport = self._transport
+        if self._frames and transport is not None and not transport.is_closing():
             frames, self._frames = self._frames, []
             self._joined_bytes = 0
             self._active_at = self._loop.time()
-            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def retire(self) -> None:
         """Close it as soon as no request waits."""
@@ -236,9 +237,8 @@ class RemotingConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Prepare the transport, and notify the owner."""
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such class
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         self._socket = transport.get_extra_info("socket")
         self.is_open = self.is_writable = True
         if self._max_idle_s:
@@ -299,8 +299,9 @@ class RemotingConnection(asyncio.Protocol):
         With TLS it may be closed already, after an alert to the peer.
         """
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # it has ended already
-                self._socket.shutdown(socket.SHUT_RDWR)
+            # uvloop's own sockets cannot be shut down, but a duplicate can.
+            with contextlib.suppress(OSError), self._socket.dup() as same:  # it has ended already
+                same.shutdown(socket.SHUT_RDWR)
 
     def _tell(self, err: RemotingFormatError) -> None:
         """Log bytes that are not a frame."""

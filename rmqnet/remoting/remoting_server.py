@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional
 from rmqnet.errors import ClientError, RemotingConnectError, RemotingError
 from rmqnet.remoting.codes import RequestCode, ResponseCode
 from rmqnet.remoting.current_request import working_for
+from rmqnet.remoting.event_loop import new_event_loop
 from rmqnet.remoting.frame_codec import MAX_FRAME_BYTES, encode_frame
 from rmqnet.remoting.listener import Listener
 from rmqnet.remoting.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
@@ -105,7 +106,7 @@ class RemotingServer:
         self._routes: dict[int, _Route] = {}
         self._gate: Gate | None = None
         self._close_listeners: list[Callable[[ServerConnection], object]] = []
-        self._thread = EventLoopThread(name)
+        self._thread = EventLoopThread(name, new_event_loop)
         self._coming: set[ServerConnection] = set()  # still in the handshake
         self._connections: set[ServerConnection] = set()
         self._held = SharedLimit(
