@@ -125,7 +125,8 @@ class ConnectionOwner(Protocol):
 class RemotingConnection(asyncio.Protocol):
     """One connection; all calls are made in its loop.
 
-    Frames of the same turn of the loop are written together, by one system call.
+    The first frame in a turn of the loop is written immediately; further frames of the same turn
+    are written together, by one system call.
 
     Parameters
     ----------
@@ -184,11 +185,12 @@ class RemotingConnection(asyncio.Protocol):
             self.write(frame)
 
     def write(self, frame: bytes) -> None:
-        """Send a frame at the end of this turn of the loop, without waiting for an answer."""
+        """Send a frame, without waiting for an answer."""
         self.join(frame)
         if not self._is_joining:
             self._is_joining = True
             self._loop.call_soon(self._end_turn)
+            self.flush()
 
     def join(self, frame: bytes) -> None:
         """Keep a frame until `flush`; a closed connection drops it."""

@@ -12,6 +12,12 @@
 
 typedef const uint8_t *bytes;
 
+/* Some bytes of others; what a negative count or NULL means is said where it can be. */
+typedef struct {
+    bytes at;
+    int64_t count;
+} Piece;
+
 static inline int16_t read_i2(bytes at) { return (int16_t)(at[0] << 8 | at[1]); }
 
 static inline int32_t read_i4(bytes at)

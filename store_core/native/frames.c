@@ -49,6 +49,15 @@ int place_record(bytes data, int64_t length, int64_t at, int64_t own_offset, int
     return 1;
 }
 
+int place_plain_record(bytes data, int64_t length, int64_t at, int32_t other_flags, Place *place)
+{
+    if (length - at < MIN_RECORD_BYTES) return 0;
+    bytes record = data + at;
+    int32_t sys_flag = read_i4(record + AT_SYS_FLAG);
+    return !(sys_flag & other_flags) && read_i4(record + AT_MAGIC_CODE) == MESSAGE_MAGIC_CODE &&
+           place_record(data, length, at, read_i8(record + AT_COMMIT_LOG_OFFSET), read_i4(record), sys_flag, place);
+}
+
 int are_inside(const Records *in)
 {
     int64_t length = in->length;

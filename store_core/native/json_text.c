@@ -17,7 +17,7 @@ static int is_plain(uint8_t byte) { return byte >= 0x20 && byte != '"' && byte !
 /* As Python writes it: with DEL escaped, which JSON does not require. */
 static int needs_escape(uint8_t byte) { return !is_plain(byte) || byte == 0x7f; }
 
-int64_t quoted_bytes(Text text)
+int64_t quoted_bytes(Piece text)
 {
     int64_t count = text.count + 2;
     if (!is_ascii(text.at, text.count)) return -1;
@@ -26,7 +26,7 @@ int64_t quoted_bytes(Text text)
     return count;
 }
 
-uint8_t *write_quoted(uint8_t *to, Text text)
+uint8_t *write_quoted(uint8_t *to, Piece text)
 {
     *to++ = '"';
     for (int64_t i = 0; i < text.count; i++) {
@@ -68,7 +68,7 @@ static int take_word(Reader *reader, const char *word)
     return 1;
 }
 
-static int take_text(Reader *reader, Text *text)
+static int take_text(Reader *reader, Piece *text)
 {
     if (!take(reader, '"')) return 0;
     text->at = reader->at;
@@ -97,7 +97,7 @@ static int take_number(Reader *reader, int32_t *number)
     return *number == value;
 }
 
-static int is_word(Text text, const char *word)
+static int is_word(Piece text, const char *word)
 {
     return text.count == (int64_t)strlen(word) && !memcmp(text.at, word, (size_t)text.count);
 }
@@ -118,7 +118,7 @@ static int take_fields(Reader *reader, Header *header)
 
 enum { CODE = 1, OPAQUE = 2, FLAG = 4, VERSION = 8, LANGUAGE = 16, FIELDS = 32, REMARK = 64, OTHER = 128 };
 
-static int key_of(Text name)
+static int key_of(Piece name)
 {
     static const char *const keys[] = {"code", "opaque", "flag", "version", "language", "extFields", "remark"};
     for (int i = 0; i < 7; i++)
@@ -126,11 +126,11 @@ static int key_of(Text name)
     return OTHER;
 }
 
-static int is_simple(Text text) { return is_ascii(text.at, text.count) && !memchr(text.at, '\\', (size_t)text.count); }
+static int is_simple(Piece text) { return is_ascii(text.at, text.count) && !memchr(text.at, '\\', (size_t)text.count); }
 
 static int take_value(Reader *reader, int key, Header *header)
 {
-    Text other;
+    Piece other;
     int32_t number;
     switch (key) {
     case CODE: return take_number(reader, &header->code);
@@ -147,10 +147,10 @@ static int take_value(Reader *reader, int key, Header *header)
 int read_header(bytes data, int64_t length, Header *header)
 {
     Reader reader = {data, data + length};
-    Text name;
+    Piece name;
     int found = 0;
     header->flag = header->version = header->fields = 0;
-    header->language = header->remark = (Text){0};
+    header->language = header->remark = (Piece){0};
     if (!take(&reader, '{')) return 0;
     do {
         /* A name with escapes may be any; the first of two values with one name is not checked. */
@@ -177,7 +177,7 @@ static int unicode_escape(bytes at, bytes end)
     return high < 0 || high > 7 || low < 0 ? -1 : high << 4 | low;
 }
 
-int64_t unescape(Text text, uint8_t *to)
+int64_t unescape(Piece text, uint8_t *to)
 {
     uint8_t *begin = to;
     for (bytes at = text.at, end = text.at + text.count; at < end;) {

@@ -7,21 +7,16 @@
 
 #define MOST_FIELDS 64
 
-typedef struct {
-    bytes at; /* NULL: absent, or null */
-    int64_t count;
-} Text;
-
 /* Return the bytes of an ASCII text in quotes; -1 for other texts. */
-int64_t quoted_bytes(Text text);
+int64_t quoted_bytes(Piece text);
 
 /* Write a text in quotes; return where it ends. */
-uint8_t *write_quoted(uint8_t *to, Text text);
+uint8_t *write_quoted(uint8_t *to, Piece text);
 
-/* A header; its texts are as they stand between the quotes. */
+/* A header; its texts are as they stand between the quotes, and NULL where they are absent or null. */
 typedef struct {
     int32_t code, opaque, flag, version;
-    Text language, remark, names[MOST_FIELDS], values[MOST_FIELDS];
+    Piece language, remark, names[MOST_FIELDS], values[MOST_FIELDS];
     int fields;
 } Header;
 
@@ -31,6 +26,6 @@ int read_header(bytes data, int64_t length, Header *header);
 
 /* Write a text without its escapes, which is never longer; return its bytes, or -1 for an escape
  * beyond ASCII. */
-int64_t unescape(Text text, uint8_t *to);
+int64_t unescape(Piece text, uint8_t *to);
 
 #endif

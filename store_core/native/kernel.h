@@ -29,6 +29,9 @@ typedef struct {
 int place_record(bytes data, int64_t length, int64_t at, int64_t own_offset, int32_t total_size, int32_t sys_flag,
                  Place *place);
 
+/* Find the parts of a record of version 1 with none of some flags; return whether it is whole. */
+int place_plain_record(bytes data, int64_t length, int64_t at, int32_t other_flags, Place *place);
+
 /* Many records in one piece of data. */
 typedef struct {
     bytes data;
@@ -55,16 +58,12 @@ typedef struct {
     const uint8_t *valid; /* a byte for each row; NULL: no row is null */
 } Text;
 
-typedef struct {
-    bytes at;
-    int64_t count; /* -1: not inside the column */
-} Piece;
-
 static inline int is_null(const Text *text, int64_t row)
 {
     return !text->offsets || (text->valid && !text->valid[row]);
 }
 
+/* Return a row's bytes; the count is -1 if they are not inside the column. */
 static inline Piece piece(const Text *text, int64_t row)
 {
     int64_t start = text->offsets[row], stop = text->offsets[row + 1];

@@ -838,6 +838,7 @@ static PyMethodDef methods[] = {
     {"select", (PyCFunction)(void (*)(void))select_rows, METH_FASTCALL, NULL},
     {"have_value", (PyCFunction)(void (*)(void))have_value, METH_FASTCALL, NULL},
     {"values", (PyCFunction)(void (*)(void))values, METH_FASTCALL, NULL},
+    {"plain_records", (PyCFunction)(void (*)(void))plain_records, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Python's side of remoting frames; both functions return None for what Python's code must do. */
+/* Python's side of remoting frames and received records: what they are not sure of is for Python's code. */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdio.h>
 
 #include "json_text.h"
+#include "kernel.h"
 #include "remoting.h"
 
 #define BYTES_WITH_GIL (1 << 15) /* fewer are copied before another thread would have begun */
@@ -22,7 +23,7 @@ static PyObject *refused(void)
 }
 
 /* Get a text; return its bytes in quotes, -1 if it is for Python. The object keeps the bytes. */
-static int64_t get_text(PyObject *object, Text *text)
+static int64_t get_text(PyObject *object, Piece *text)
 {
     Py_ssize_t count;
     if (!PyUnicode_Check(object)) return -1;
@@ -111,7 +112,7 @@ PyObject *json_frame(PyObject *module, PyObject *const *args, Py_ssize_t given)
     Py_buffer body;
     if (given != 8) return PyErr_Format(PyExc_TypeError, "expected 8 arguments, not %zd", given);
     header.fields = 0;
-    header.remark = (Text){0};
+    header.remark = (Piece){0};
     if (!PyDict_Check(args[1]) || !get_number(args[0], &header.code) || !get_number(args[2], &header.flag) ||
         !get_number(args[4], &header.opaque) || !get_number(args[6], &header.version))
         return refused();
@@ -126,7 +127,7 @@ PyObject *json_frame(PyObject *module, PyObject *const *args, Py_ssize_t given)
 
 /* ---- json_header(data, begin, end): code, fields, remark, opaque, flag, language, version ---- */
 
-static PyObject *as_text(Text text, uint8_t *room)
+static PyObject *as_text(Piece text, uint8_t *room)
 {
     if (!text.at) return Py_NewRef(Py_None);
     int64_t count = unescape(text, room);
@@ -181,4 +182,38 @@ PyObject *json_header(PyObject *module, PyObject *const *args, Py_ssize_t given)
     if (room != small) PyMem_Free(room);
     PyBuffer_Release(&data);
     return result;
+}
+
+/* ---- plain_records(data, begin, other_flags): (start, body, its end, topic, its end, properties, end, queue offset) ---- */
+
+static int append_place(PyObject *list, bytes data, int64_t at, const Place *place)
+{
+    int64_t end = place->properties + place->properties_bytes;
+    PyObject *row = Py_BuildValue("nnnnnnnL", (Py_ssize_t)at, (Py_ssize_t)place->body,
+                                  (Py_ssize_t)(place->body + place->body_bytes), (Py_ssize_t)place->topic,
+                                  (Py_ssize_t)(place->topic + place->topic_bytes), (Py_ssize_t)place->properties,
+                                  (Py_ssize_t)end, (long long)read_i8(data + at + AT_QUEUE_OFFSET));
+    int failed = !row || PyList_Append(list, row) < 0;
+    Py_XDECREF(row);
+    return !failed;
+}
+
+PyObject *plain_records(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Py_buffer data;
+    Place place;
+    if (given != 3) return PyErr_Format(PyExc_TypeError, "expected 3 arguments, not %zd", given);
+    Py_ssize_t at = PyLong_AsSsize_t(args[1]);
+    long other_flags = PyLong_AsLong(args[2]);
+    if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
+    PyObject *list = NULL;
+    if (at < 0 || at > data.len) PyErr_SetString(PyExc_ValueError, "records begin inside the data");
+    else list = PyList_New(0);
+    while (list && place_plain_record(data.buf, data.len, at, (int32_t)other_flags, &place)) {
+        if (!append_place(list, data.buf, at, &place)) Py_CLEAR(list);
+        at = (Py_ssize_t)(place.properties + place.properties_bytes);
+    }
+    PyBuffer_Release(&data);
+    return list;
 }

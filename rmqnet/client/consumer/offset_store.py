@@ -55,8 +55,10 @@ class OffsetStore:
     def update(self, queue: MessageQueue, offset: int, *, only_forward: bool) -> None:
         """Set a queue's offset; without effect while the queue is frozen."""
         with self._guard:
-            known = self._offsets.get(queue)
-            if queue in self._frozen or (only_forward and known is not None and offset <= known):
+            if self._frozen and queue in self._frozen:
+                return
+            known = self._offsets.get(queue) if only_forward else None
+            if known is not None and offset <= known:
                 return
             self._offsets[queue] = offset
 

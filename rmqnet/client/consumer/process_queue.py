@@ -13,7 +13,7 @@ from operator import lt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import Callable
 
     from rmqnet.client.message_queue import MessageQueue
@@ -114,7 +114,7 @@ class ProcessQueue:
                 self._waiting.update(zip(offsets, messages))
                 self._offsets.extend(offsets)
                 self._largest = offsets[-1]
-                self._size_bytes += _body_bytes(messages)
+                self._size_bytes += sum(map(_body_bytes, messages))
             else:
                 for message in messages:
                     self._add(message)
@@ -129,8 +129,9 @@ class ProcessQueue:
             if not waiting:
                 return NO_OFFSET
             self.last_consume_ms = self._now_ms()
-            own = [each for each in messages if waiting.pop(each.queue_offset, None) is not None]
-            self._size_bytes -= _body_bytes(own)
+            for message in messages:
+                if waiting.pop(message.queue_offset, None) is not None:
+                    self._size_bytes -= _body_bytes(message)
             if not waiting:
                 self._size_bytes = 0  # a listener may have changed a body
             offset = self._first_offset()
@@ -160,7 +161,7 @@ class ProcessQueue:
         """Finish the taken messages; return the offset to commit or `NO_OFFSET`."""
         with self._guard:
             taken, self._taken = self._taken, []
-            self._size_bytes -= _body_bytes(taken)
+            self._size_bytes -= sum(map(_body_bytes, taken))
             if not self._waiting:
                 self._size_bytes = 0  # a listener may have changed a body
             wake = None if self._on_room is None else self._take_wake()
@@ -225,8 +226,9 @@ class ProcessQueue:
         offset = message.queue_offset
         known = self._waiting.get(offset)
         self._waiting[offset] = message
-        self._size_bytes += _body_bytes([message]) - _body_bytes([] if known is None else [known])
+        self._size_bytes += _body_bytes(message)
         if known is not None:
+            self._size_bytes -= _body_bytes(known)
             return
         if offset > self._largest:
             self._offsets.append(offset)
@@ -264,9 +266,9 @@ class ProcessQueue:
         return wake
 
 
-def _body_bytes(messages: Iterable[Message]) -> int:
+def _body_bytes(message: Message) -> int:
     try:
-        return sum([len(message.body) for message in messages])
+        return len(message.body)
     except TypeError:  # a listener may have replaced a body with any object
         return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqnet.client.received_messages import messages_from_body
@@ -26,7 +26,9 @@ from store_core.layout import (
     MESSAGE_MAGIC_CODE_V2,
 )
 from store_core.message import Message, messages_from_record
+from tests.examples import examples
 from tests.golden_store import golden
+from tests.store_core.native.test_kernel import KERNEL, by_both, needs_kernel
 
 STORE = "broker-a@10.0.0.1:10911"
 
@@ -212,3 +214,55 @@ def test_damage_is_what_the_general_way_finds(position: int, value: int) -> None
     if wanted[0].store_size != size:
         return  # the start of the next record cannot be known
     assert messages_from_body(bytes(body), STORE)[first // size] == wanted[0]
+
+
+def _outcome(body: bytes) -> object:
+    """Return the messages of a body, or the text of its error."""
+    try:
+        return messages_from_body(body, STORE)
+    except RemotingFormatError as err:
+        return str(err)
+
+
+@needs_kernel
+@settings(max_examples=examples(200), deadline=None)
+@given(st.data())
+def test_the_kernel_finds_the_records_that_python_finds(drawn: st.DataObject) -> None:
+    v6 = parse_host("[2001:db8:0:0:0:0:0:17]:5000")
+    kinds: list[dict[str, object]] = [
+        {},
+        {"body": b"", "topic": b"", "properties_raw": b""},
+        {"topic": "t\u00e9".encode() * 40, "queue_offset": -1},
+        {"topic": b"t" * 200, "magic_code": MESSAGE_MAGIC_CODE_V2},
+        {"sys_flag": COMPRESSED_FLAG | COMPRESSION_ZLIB},
+        {"store_host": v6},
+    ]
+    chosen = drawn.draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
+    body = bytearray(b"".join(_record(**fields) for fields in chosen))
+    for _ in range(drawn.draw(st.integers(0, 2))):
+        body[drawn.draw(st.integers(0, len(body) - 1))] = drawn.draw(st.integers(0, 255))
+    data = bytes(body[: drawn.draw(st.just(len(body)) | st.integers(0, len(body)))])
+    numpy, kernel = by_both(lambda: _outcome(data))
+    assert kernel == numpy
+
+
+@needs_kernel
+def test_the_kernel_finds_all_plain_records_itself() -> None:
+    body = _record() + _record(b"") + _record(sys_flag=COMPRESSED_FLAG) + _record()
+    size = len(_record())
+    first, second = KERNEL.plain_records(body, 0, COMPRESSED_FLAG)
+    assert (first[0], first[-2], second[0], first[-1]) == (0, size, size, 7)
+    assert KERNEL.plain_records(body, len(body), 0) == []
+    for begin in (-1, len(body) + 1):
+        with pytest.raises(ValueError, match="inside the data"):
+            KERNEL.plain_records(body, begin, 0)
+    with pytest.raises(TypeError, match="expected 3"):
+        KERNEL.plain_records(body)
+
+
+def test_an_attribute_that_was_set_is_kept() -> None:
+    (message,) = messages_from_body(_record(reconsume_times=3, flag=5), STORE)
+    message.flag = 6
+    assert (message.reconsume_times, message.flag, message.store_size) == (3, 6, len(_record()))
+    message.reconsume_times += 1
+    assert message.reconsume_times == 4

@@ -111,7 +111,8 @@ def test_a_file_is_deleted_while_the_next_is_read(tmp_path, monkeypatch):
     part = written(tmp_path / "j", [block_of([50] * 20)])
     with FileDeleter() as deleter, StagedRecordsReader(part, deleter) as reader:
         for chunk in part.chunks:
-            if chunk.file > 1 and not may_end.is_set():  # the first is being deleted, the second was read
+            # The first is being deleted, the second was read.
+            if chunk.file > 1 and not may_end.is_set():
                 assert begun.wait(30)
                 assert len(files_in(tmp_path / "j")) >= 3
                 may_end.set()
