@@ -46,7 +46,7 @@ from store_core.codec.message_id import parse_message_id
 from store_core.errors import StoreFormatError
 from store_core.log.commit_log import narrow_by_time
 from store_core.log.log_scan import JOIN_BYTES, BatchSizer, Gap, scan_slice
-from store_core.read.key_match import NotIndexedError, key_candidates, segment_range
+from store_core.read.key_match import NotIndexedError, distinct, key_candidates, segment_range
 
 if TYPE_CHECKING:
     from collections.abc import Sized
@@ -441,7 +441,7 @@ def read_index(snapshot: StoreSnapshot, predicate: ScanPredicate, bounds: Range)
             raise UnprovedError(str(err)) from err
         offsets.append(found.offsets)
         ranges += found.ranges
-    places = np.unique(np.concatenate(offsets))
+    places = distinct(np.concatenate(offsets))
     places = places[(places >= bounds[0]) & (places < bounds[1])]
     sizes = record_sizes(snapshot, places)
     valid = sizes > 0

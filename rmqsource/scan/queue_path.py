@@ -376,18 +376,25 @@ def uncovered(
     except (CorruptRecordError, StoreFormatError) as err:
         raise UncountedError from err
     order = np.argsort(begins, kind="stable")
-    begins, ends = begins[order], ends[order]
-    reached = np.maximum.accumulate(np.append(start, ends))
-    inside = begins < reached[:-1]
-    inside[1:] &= (begins[1:] != begins[:-1]) | (
-        ends[1:] != ends[:-1]
-    )  # light queues share records
+    reached = np.empty(len(ends) + 1, np.int64)  # by the units before each one
+    reached[0] = start
+    np.maximum.accumulate(ends.take(order), out=reached[1:])
+    np.maximum(reached, start, out=reached)
+    begins = np.append(begins.take(order), stop)
+    inside = begins[:-1] < reached[:-1]
     if inside.any():
-        raise OverlapError(int(begins[np.argmax(inside)]))
-    begins = np.append(begins, stop)
+        _check_overlaps(begins[:-1], ends.take(order), inside)
     rows = np.flatnonzero(begins > reached + snapshot.log.header_bytes(reached))
     holes = zip(reached[rows].tolist(), begins[rows].tolist())
     return [(low, high) for low, high in holes if not _closes_segment(snapshot, low, high)]
+
+
+def _check_overlaps(begins: Int64s, ends: Int64s, inside: npt.NDArray[np.bool_]) -> None:
+    """Raise if a unit that begins inside of others is not the same as the one before."""
+    is_other = (begins[1:] != begins[:-1]) | (ends[1:] != ends[:-1])  # light queues share records
+    inside[1:] &= is_other
+    if inside.any():
+        raise OverlapError(int(begins[np.argmax(inside)]))
 
 
 def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
@@ -405,25 +412,28 @@ def _closes_segment(snapshot: StoreSnapshot, start: int, stop: int) -> bool:
 
 def _units(snapshot: StoreSnapshot, start: int, stop: int, left: int) -> tuple[Int64s, Int64s]:
     """Return the begins and ends of all units' records that begin in ``[start, stop)``."""
-    begins, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    found, total = [], 0
     for topic, queue_id in snapshot.prefetched_queues(snapshot.queue_paths, units=True):
         queue, held = snapshot.consume_queue(topic, queue_id), snapshot.queue_range(topic, queue_id)
         if queue is None or held.max_offset == 0:
             continue
         low = max(queue.correct_min_offset(start, held.max_offset), held.min_offset)
-        high = queue.correct_min_offset(stop, held.max_offset)
-        left -= max(high - low, 0)
-        if left < 0:
+        high = max(queue.correct_min_offset(stop, held.max_offset), low)
+        total += high - low
+        if total > left:
             raise UncountedError
-        units = queue.exact_units(low, max(high, low))
-        begins.append(units["commit_log_offset"].astype(np.int64))
-        sizes.append(units["message_size"].astype(np.int64))
+        found.append(queue.exact_units(low, high))
     for key in snapshot.batch_queue_paths:
-        found = snapshot.batch_units(*key)
-        if found is not None:
-            units = proved_batch_units(found, key, snapshot.log, snapshot.end_offset)
-            begins.append(units["commit_log_offset"].astype(np.int64))
-            sizes.append(units["message_size"].astype(np.int64))
-    begin, size = np.concatenate(begins), np.concatenate(sizes)
-    inside = (begin >= start) & (begin < stop) & (size > 0)
-    return begin[inside], begin[inside] + size[inside]
+        of_batches = snapshot.batch_units(*key)
+        if of_batches is not None:
+            log, end = snapshot.log, snapshot.end_offset
+            found.append(proved_batch_units(of_batches, key, log, end))
+    begins, ends = np.empty((2, sum(map(len, found))), np.int64)  # a million units each, often
+    at = 0
+    for units in found:
+        rows = slice(at, at + len(units))
+        begins[rows] = units["commit_log_offset"]
+        np.add(begins[rows], units["message_size"], out=ends[rows])
+        at += len(units)
+    inside = (begins >= start) & (begins < stop) & (ends > begins)
+    return (begins, ends) if inside.all() else (begins[inside], ends[inside])

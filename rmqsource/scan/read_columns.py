@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.safe_text import printable
-from rmqsource.scan.message_batches import ReadRequest
-from rmqsource.scan.message_reader import read_split
 from rmqsource.scan.planner import plan_store
 from rmqsource.scan.predicate import from_options
 from rmqsource.scan.splits import merge_splits
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from rmqsource.options.source_options import SourceOptions
     from rmqsource.scan.predicate import ScanPredicate
-    from rmqsource.scan.splits import StorePlan
+    from rmqsource.scan.splits import Split, StorePlan
     from store_core.arrow_types import Columns
     from store_core.snapshot.store_snapshot import StoreSnapshot
 
@@ -46,11 +45,11 @@ def read_columns(
     predicate = from_options(options)
     plans = plan_read(options, predicate)
     damage = (CORRUPT_RECORD.name,) if options.mode == _PERMISSIVE else ()
-    request = ReadRequest.from_options(options, predicate, columns + damage)
+    read = _reading(options, predicate, columns + damage)
     splits = [split for plan in plans for split in plan.splits]
     for done, split in enumerate(splits):
         progress(done, len(splits))
-        yield from read_split(split, request)
+        yield from read(split)
     progress(len(splits), len(splits))
 
 
@@ -62,10 +61,21 @@ def columns_of_snapshot(
     kept = replace(options, topics=None, topic_pattern=None, queue_ids=None)
     narrowed = replace(kept, **{"table": "messages", "mode": mode, **selection})
     predicate = from_options(narrowed)
-    request = ReadRequest.from_options(narrowed, predicate, columns)
+    read = _reading(narrowed, predicate, columns)
     plan = on_present_files(snapshot, lambda s: plan_store(s, predicate, narrowed))
     for split in plan.splits:
-        yield from read_split(split, request)
+        yield from read(split)
+
+
+def _reading(
+    options: SourceOptions, predicate: ScanPredicate, columns: tuple[str, ...]
+) -> Callable[[Split], Iterator[Columns]]:
+    """Return a function that reads a split."""
+    # Spark plans in a process of its own, which reads nothing.
+    from rmqsource.scan.message_batches import ReadRequest  # noqa: PLC0415
+    from rmqsource.scan.message_reader import read_split  # noqa: PLC0415
+
+    return partial(read_split, request=ReadRequest.from_options(options, predicate, columns))
 
 
 def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePlan]:

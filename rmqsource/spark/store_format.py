@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqsource.options.source_options import parse_options
-from rmqsource.scan.message_batches import ReadRequest
 from rmqsource.scan.predicate import from_options, with_filters
 from rmqsource.spark.data_source import SparkSource
 from rmqsource.spark.formats import BatchRead, PlannedWrite, StreamRead
@@ -108,6 +107,7 @@ class StoreStream(StreamRead):
 def _messages(
     split: Split, options: SourceOptions, predicate: ScanPredicate, names: tuple[str, ...]
 ) -> Iterator[Columns]:
+    from rmqsource.scan.message_batches import ReadRequest
     from rmqsource.scan.message_reader import read_split
 
     return read_split(split, ReadRequest.from_options(options, predicate, names))

@@ -217,7 +217,15 @@ def key_candidates(
         Nothing can be said without scanning the log.
     """
     found = hash_candidates(store, topic, key_hashes(topic, sorted(keys)), store_timestamp_at)
-    return KeyCandidates(np.unique(found.commit_log_offset), found.ranges)
+    return KeyCandidates(distinct(found.commit_log_offset), found.ranges)
+
+
+def distinct(numbers: Int64s) -> Int64s:
+    """Return ``np.unique`` of some numbers, which for indices does not load ``numpy.ma``.
+
+    That takes as long as the whole plan of a read by key, in each process that Spark starts.
+    """
+    return np.unique(numbers, return_index=True)[0]
 
 
 class HashCandidates(NamedTuple):
