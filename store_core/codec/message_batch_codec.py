@@ -129,6 +129,8 @@ class MessageColumns:
     known_properties, known_topics
         All properties that any row has, as `property_values` would return them, and the result of
         `topics`, if the caller has just encoded the records; read from the records if None.
+    known_dispatch
+        The result of `dispatched`, if the caller has it; found when it is needed if None.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class MessageColumns:
         max_decoded_bytes: int = MAX_DECODED_BYTES,
         known_properties: Mapping[str, Any] | None = None,
         known_topics: Any = None,
+        known_dispatch: DispatchColumns | None = None,
     ) -> None:
         self.frames = frames
         self._known = known_properties
@@ -150,7 +153,7 @@ class MessageColumns:
         self._properties_block: Any = None
         self._topics: Any = known_topics
         self._few_texts: list[RecordTexts] | None = None
-        self._dispatched: DispatchColumns | None = None
+        self._dispatched = known_dispatch
         self._columns: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
         self._inflated: Any = None
@@ -268,14 +271,19 @@ class MessageColumns:
             return None
         if not _ONLY_IN_RECORDS.isdisjoint(known):
             return None
-        topic_hash = string_hashes(topics.dictionary)[topics.indices.to_numpy()]
-        values = [known.get(name) for name in (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS)]
-        return known_dispatch_columns(topic_hash, frames.column("sys_flag"), values)
+        return known_dispatch_columns(
+            topics.indices.to_numpy(),
+            topics.dictionary.to_pylist(),
+            string_hashes(topics.dictionary).view(np.uint32),
+            frames.column("sys_flag"),
+            [known.get(name) for name in (PROPERTY_UNIQ_KEY, PROPERTY_KEYS, PROPERTY_TAGS)],
+        )
 
     def topic_numbers(self) -> tuple[npt.NDArray[np.int32], list[bytes]]:
         """Return a number for each record's topic, and the topics as stored, by number."""
-        frames = self.frames
-        found = None
+        frames, found = self.frames, None
+        if self._dispatched is not None:
+            return self._dispatched.topic_code, self._dispatched.topics
         if self.suits_kernel():
             found = topic_numbers(frames.data, frames.position, frames.parts)
         if found is not None:
@@ -287,7 +295,7 @@ class MessageColumns:
         """Return whether there is a kernel, and the records are whole and in one piece of bytes."""
         if native.kernel is None or self._known is not None or not len(self.frames):
             return False
-        return bool(self.frames.ok.all())
+        return self._dispatched is not None or bool(self.frames.ok.all())
 
     def topics(self) -> Array:
         """Return the topics as stored: a ``pa.DictionaryArray`` of bytes."""

@@ -156,6 +156,14 @@ def _encoded_natively(
     )
 
 
+def stored_flags(batch: RecordBatch, sys_flag: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return the system flags that records of a batch get: the IPv6 bits follow the hosts."""
+    flags = sys_flag.astype(np.int32) & ~np.int32(BORNHOST_V6_FLAG | STOREHOST_V6_FLAG)
+    for name, flag in (("born_host", BORNHOST_V6_FLAG), ("store_host", STOREHOST_V6_FLAG)):
+        flags |= np.where(_lengths(batch.column(name)) == IPV6_HOST_BYTES, np.int32(flag), 0)
+    return flags
+
+
 def column_without_stored_crc(properties_raw: Array) -> Array:
     """Return `without_stored_crc` of a ``pa.BinaryArray``, checking one byte per row first."""
     offsets, data = binary_parts(properties_raw)

@@ -237,6 +237,34 @@ class KnownFrames(RecordFrames):
         return KnownFrames({name: values[rows] for name, values in self._columns.items()})
 
 
+class UnreadFrames(RecordFrames):
+    """Frames of whole records of which header fields are known; only the rest is read, on use.
+
+    Parameters
+    ----------
+    fields
+        As of `KnownFrames`.
+    """
+
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        base_offset: int,
+        position: Int64s,
+        fields: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        self.data, self.base_offset, self.position = data, base_offset, position
+        self._columns, self._header_groups, self.shared = dict(fields), None, None
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("ok", "parts", *_PARTS):
+            raise AttributeError(name)
+        read = RecordFrames(self.data, self.base_offset, self.position)
+        self.parts, self.ok = read.parts, read.ok
+        self._name_parts()
+        return self.__dict__[name]
+
+
 _PARTS = (
     "body_start",
     "body_length",

@@ -46,20 +46,6 @@ static uint32_t hash_more(uint32_t hash, bytes at, int64_t count)
     return hash;
 }
 
-typedef struct {
-    Texts texts;
-    Pair pairs[MOST_PAIRS];
-    int64_t topic_bytes; /* of the topic in texts: usually the next row has it too; -1: it is not UTF-8 */
-    uint32_t topic_hash;
-} Row;
-
-static void note_topic(Row *row, bytes at, int64_t count, bytes end)
-{
-    if (row->topic_bytes == count && !memcmp(row->texts.topic, at, (size_t)count)) return;
-    row->topic_bytes = take_text(row->texts.topic, at, count, MOST_TOPIC, end) ? count : -1;
-    if (row->topic_bytes >= 0) row->topic_hash = hash_more(0, row->texts.topic, count);
-}
-
 static int add_entry(Dispatch *d, int64_t row, uint32_t before, bytes key, int64_t count, int is_tag)
 {
     if (d->entries == d->most_entries) return 0;
@@ -71,12 +57,32 @@ static int add_entry(Dispatch *d, int64_t row, uint32_t before, bytes key, int64
     return 1;
 }
 
+/* Of repeated names the last counts; NULL: none has the name. */
+typedef struct {
+    const Pair *unique, *keys, *tags, *inner_num, *further_queues;
+} Known;
+
+#define IS(pair, text) ((pair)->name_bytes == sizeof(text) - 1 && !memcmp((pair)->name, text, sizeof(text) - 1))
+
+static Known known_pairs(const Pair *pairs, int count)
+{
+    Known known = {0};
+    for (const Pair *pair = pairs; pair < pairs + count; pair++) {
+        if (IS(pair, PROPERTY_TAGS)) known.tags = pair;
+        else if (IS(pair, PROPERTY_KEYS)) known.keys = pair;
+        else if (IS(pair, PROPERTY_UNIQ_KEY)) known.unique = pair;
+        else if (IS(pair, PROPERTY_INNER_NUM)) known.inner_num = pair;
+        else if (IS(pair, PROPERTY_INNER_MULTI_DISPATCH)) known.further_queues = pair;
+    }
+    return known;
+}
+
 static int is_indexed(int32_t sys_flag) { return (sys_flag & TRANSACTION_MASK) != TRANSACTION_ROLLBACK_TYPE; }
 
-/* Values that a record lacks are NULL. */
-static int add_entries(Dispatch *d, int64_t row, uint32_t topic_hash, const Pair *unique, const Pair *keys, const Pair *tags)
+static int add_entries(Dispatch *d, int64_t row, uint32_t topic_hash, const Known *known)
 {
     uint32_t before = topic_hash * FACTOR + '#';
+    const Pair *unique = known->unique, *keys = known->keys, *tags = known->tags;
     if (unique && !add_entry(d, row, before, unique->value, unique->value_bytes, 0)) return 0;
     bytes word = keys ? keys->value : NULL, stop = keys ? word + keys->value_bytes : NULL;
     while (word < stop) {
@@ -89,29 +95,100 @@ static int add_entries(Dispatch *d, int64_t row, uint32_t topic_hash, const Pair
     return !tags || add_entry(d, row, typed, tags->value, tags->value_bytes, 1);
 }
 
-int dispatch_records(Dispatch *d)
+/* ---- distinct topics ---- */
+
+#define MOST_PROBES 256 /* names that all have one hash would take the square of their number */
+
+static int is_same(const Numbering *n, int64_t row, int64_t other)
+{
+    int64_t count = n->bytes_of[row];
+    return count == n->bytes_of[other] && !memcmp(n->data + n->start[row], n->data + n->start[other], (size_t)count);
+}
+
+/* Number the name of the next row; return -1 if too many names have its hash. */
+static int32_t number_name(Numbering *n, int64_t row)
+{
+    if (row && is_same(n, row, row - 1)) return n->code[row] = n->code[row - 1];
+    int64_t mask = n->table_rows - 1, at = hash_ascii(0, n->data + n->start[row], n->bytes_of[row]) & mask;
+    for (int probes = 0; n->table[at] >= 0 && !is_same(n, row, n->first_row[n->table[at]]); probes++) {
+        if (probes == MOST_PROBES) return -1;
+        at = (at + 1) & mask;
+    }
+    if (n->table[at] < 0) {
+        n->first_row[n->distinct] = (int32_t)row;
+        n->table[at] = (int32_t)n->distinct++;
+    }
+    return n->code[row] = n->table[at];
+}
+
+int64_t number_names(Numbering *n)
+{
+    for (int64_t row = 0; row < n->rows; row++)
+        if (number_name(n, row) < 0) return -1;
+    return n->distinct;
+}
+
+/* ---- rows ---- */
+
+typedef struct {
+    Texts texts;
+    Pair pairs[MOST_PAIRS];
+} Row;
+
+/* Take the properties of a row; return 0 if there is no room for its entries. */
+static int dispatch_row(Dispatch *d, int64_t row, Row *made, int64_t topic_hash, int32_t sys_flag, bytes properties,
+                        int64_t count, bytes end)
+{
+    int pairs = -1;
+    if (topic_hash >= 0 && take_text(made->texts.properties, properties, count, MOST_PROPERTIES, end))
+        pairs = split_pairs(made->texts.properties, count, made->texts.properties + sizeof(made->texts.properties),
+                            made->pairs);
+    d->tags_code[row] = 0;
+    d->kinds[row] = (uint8_t)(pairs < 0 ? IS_REFUSED : 0);
+    if (pairs < 0) return 1;
+    Known known = known_pairs(made->pairs, pairs);
+    if (known.tags) d->tags_code[row] = (int32_t)hash_more(0, known.tags->value, known.tags->value_bytes);
+    if (known.inner_num) d->kinds[row] |= HAS_INNER_NUM;
+    if (known.further_queues) d->kinds[row] |= HAS_FURTHER_QUEUES;
+    return !is_indexed(sys_flag) || add_entries(d, row, (uint32_t)topic_hash, &known);
+}
+
+/* Return the hash of a topic; -1 if it is not UTF-8. */
+static int64_t hash_topic(Row *made, bytes at, int64_t count, bytes end)
+{
+    return take_text(made->texts.topic, at, count, MOST_TOPIC, end) ? (int64_t)hash_more(0, made->texts.topic, count) : -1;
+}
+
+int dispatch_records(const Records *in, Numbering *topics, int64_t *topic_hash, Dispatch *d)
 {
     Row made;
-    bytes end = d->in.data + d->in.length, texts_end = made.texts.properties + sizeof(made.texts.properties);
-    made.topic_bytes = -1;
-    for (int64_t row = 0; row < d->in.rows; row++) {
-        int64_t properties_bytes = d->in.parts[5][row];
-        bytes record = d->in.data + d->in.position[row], properties = d->in.data + d->in.parts[4][row];
-        if (row + 8 < d->in.rows) __builtin_prefetch(d->in.data + d->in.position[row + 8]);
-        note_topic(&made, d->in.data + d->in.parts[2][row], d->in.parts[3][row], end);
-        int count = -1;
-        if (made.topic_bytes >= 0 && take_text(made.texts.properties, properties, properties_bytes, MOST_PROPERTIES, end))
-            count = split_pairs(made.texts.properties, properties_bytes, texts_end, made.pairs);
-        d->tags_code[row] = 0;
-        d->kinds[row] = (uint8_t)(count < 0 ? IS_REFUSED : 0);
-        if (count < 0) continue;
-        const Pair *tags = FIND(made.pairs, count, PROPERTY_TAGS);
-        if (tags) d->tags_code[row] = (int32_t)hash_more(0, tags->value, tags->value_bytes);
-        if (FIND(made.pairs, count, PROPERTY_INNER_NUM)) d->kinds[row] |= HAS_INNER_NUM;
-        if (FIND(made.pairs, count, PROPERTY_INNER_MULTI_DISPATCH)) d->kinds[row] |= HAS_FURTHER_QUEUES;
-        if (!is_indexed(read_i4(record + AT_SYS_FLAG))) continue;
-        const Pair *unique = FIND(made.pairs, count, PROPERTY_UNIQ_KEY), *keys = FIND(made.pairs, count, PROPERTY_KEYS);
-        if (!add_entries(d, row, made.topic_hash, unique, keys, tags)) return 0;
+    bytes end = in->data + in->length;
+    for (int64_t row = 0; row < in->rows; row++) {
+        int64_t before = topics->distinct;
+        if (row + 8 < in->rows) {
+            __builtin_prefetch(in->data + in->position[row + 8]);
+            __builtin_prefetch(in->data + in->parts[4][row + 8]);
+        }
+        int32_t code = number_name(topics, row);
+        if (code < 0) return -1;
+        if (topics->distinct > before)
+            topic_hash[code] = hash_topic(&made, in->data + in->parts[2][row], in->parts[3][row], end);
+        int32_t sys_flag = read_i4(in->data + in->position[row] + AT_SYS_FLAG);
+        if (!dispatch_row(d, row, &made, topic_hash[code], sys_flag, in->data + in->parts[4][row], in->parts[5][row], end))
+            return 0;
+    }
+    return 1;
+}
+
+int dispatch_properties(const PropertyRows *in, Dispatch *d)
+{
+    Row made;
+    bytes end = in->data + in->length;
+    for (int64_t row = 0; row < in->rows; row++) {
+        int64_t start = in->offsets[row], stop = in->offsets[row + 1];
+        if (start < 0 || stop < start || stop > in->length) return 0;
+        if (!dispatch_row(d, row, &made, in->topic_hash[row], in->sys_flag[row], in->data + start, stop - start, end))
+            return 0;
     }
     return 1;
 }
@@ -129,55 +206,20 @@ static int take_value(const Text *text, int64_t row, Pair *pair, const Pair **fo
     return is_utf8(value.at, value.count);
 }
 
-int64_t dispatch_known(Dispatch *d, const Known *known)
+int64_t dispatch_values(const ValueRows *in, Dispatch *d)
 {
-    const Text *texts[] = {&known->unique_key, &known->keys, &known->tags};
-    for (int64_t row = 0; row < d->in.rows; row++) {
+    for (int64_t row = 0; row < in->rows; row++) {
         Pair pairs[3];
-        const Pair *found[3];
-        int is_good = 1;
-        for (int i = 0; i < 3; i++) {
-            int taken = take_value(texts[i], row, &pairs[i], &found[i]);
-            if (taken < 0) return row;
-            is_good &= taken;
-        }
-        const Pair *tags = found[2];
+        Known known = {0};
+        int unique = take_value(&in->unique_key, row, &pairs[0], &known.unique);
+        int keys = take_value(&in->keys, row, &pairs[1], &known.keys);
+        int tags = take_value(&in->tags, row, &pairs[2], &known.tags);
+        if (unique < 0 || keys < 0 || tags < 0) return row;
+        int is_good = unique && keys && tags;
         d->kinds[row] = (uint8_t)(is_good ? 0 : IS_REFUSED);
-        d->tags_code[row] = is_good && tags ? (int32_t)hash_more(0, tags->value, tags->value_bytes) : 0;
-        if (!is_good || !is_indexed(known->sys_flag[row])) continue;
-        if (!add_entries(d, row, (uint32_t)known->topic_hash[row], found[0], found[1], tags)) return row;
+        d->tags_code[row] = is_good && known.tags ? (int32_t)hash_more(0, known.tags->value, known.tags->value_bytes) : 0;
+        if (!is_good || !is_indexed(in->sys_flag[row])) continue;
+        if (!add_entries(d, row, (uint32_t)in->topic_hash[row], &known)) return row;
     }
-    return d->in.rows;
-}
-
-/* ---- distinct topics ---- */
-
-#define MOST_PROBES 256 /* names that all have one hash would take the square of their number */
-
-static int is_same(const Numbering *n, int64_t row, int64_t other)
-{
-    int64_t count = n->bytes_of[row];
-    return count == n->bytes_of[other] && !memcmp(n->data + n->start[row], n->data + n->start[other], (size_t)count);
-}
-
-int64_t number_names(Numbering *n)
-{
-    int64_t mask = n->table_rows - 1, distinct = 0;
-    for (int64_t row = 0; row < n->rows; row++) {
-        if (row && is_same(n, row, row - 1)) {
-            n->code[row] = n->code[row - 1];
-            continue;
-        }
-        int64_t at = hash_ascii(0, n->data + n->start[row], n->bytes_of[row]) & mask;
-        for (int probes = 0; n->table[at] >= 0 && !is_same(n, row, n->first_row[n->table[at]]); probes++) {
-            if (probes == MOST_PROBES) return -1;
-            at = (at + 1) & mask;
-        }
-        if (n->table[at] < 0) {
-            n->first_row[distinct] = (int32_t)row;
-            n->table[at] = (int32_t)distinct++;
-        }
-        n->code[row] = n->table[at];
-    }
-    return distinct;
+    return in->rows;
 }

@@ -238,30 +238,6 @@ static int get_records(Buffers *buffers, PyObject *const *args, Records *records
     return 0;
 }
 
-/* ---- dispatch(data, position, parts, tags_code, kinds, entry_hash, entry_row, entry_is_tag) ---- */
-
-static PyObject *dispatch(PyObject *module, PyObject *const *args, Py_ssize_t given)
-{
-    (void)module;
-    Buffers buffers = {.count = 0};
-    Dispatch work = {0};
-    PyObject *result = NULL;
-    if (has_arguments(given, 8) && get_records(&buffers, args, &work.in) &&
-        (work.tags_code = get(&buffers, args[3], 4 * work.in.rows, 4, PyBUF_WRITABLE)) &&
-        (work.kinds = get(&buffers, args[4], work.in.rows, 1, PyBUF_WRITABLE)) &&
-        (work.entry_hash = get(&buffers, args[5], -1, 4, PyBUF_WRITABLE)) &&
-        (work.entry_row = get(&buffers, args[6], buffers.views[5].len, 4, PyBUF_WRITABLE)) &&
-        (work.entry_is_tag = get(&buffers, args[7], buffers.views[5].len / 4, 1, PyBUF_WRITABLE))) {
-        int is_done;
-        work.most_entries = buffers.views[5].len / 4;
-        WITHOUT_GIL(work.in.rows, sum(work.in.parts[5], work.in.rows), is_done = dispatch_records(&work));
-        if (is_done) result = PyLong_FromLongLong(work.entries);
-        else PyErr_SetString(PyExc_ValueError, "too little room for the entries");
-    }
-    release(&buffers);
-    return result;
-}
-
 static int get_text(Buffers *buffers, PyObject *const *args, Text *text, int64_t rows)
 {
     if (!(text->offsets = get(buffers, args[0], 4 * (rows + 1), 4, PyBUF_SIMPLE)) ||
@@ -279,62 +255,123 @@ static int get_nullable(Buffers *buffers, PyObject *const *args, Text *text, int
     return Py_IsNone(args[2]) || (text->valid = get(buffers, args[2], rows, 1, PyBUF_SIMPLE));
 }
 
-/* ---- dispatch_known(topic_hash, sys_flag, offsets, data and valid of unique keys, keys, and tags, tags_code,
- * kinds, entry_hash, entry_row, entry_is_tag) ---- */
-
-static PyObject *dispatch_from_columns(PyObject *module, PyObject *const *args, Py_ssize_t given)
-{
-    (void)module;
-    Buffers buffers = {.count = 0};
-    Dispatch work = {0};
-    Known known = {0};
-    int64_t rows = 0, done = -1;
-    if (has_arguments(given, 16) && (known.topic_hash = get(&buffers, args[0], -1, 4, PyBUF_SIMPLE))) {
-        rows = work.in.rows = buffers.views[0].len / 4;
-        if ((known.sys_flag = get(&buffers, args[1], 4 * rows, 4, PyBUF_SIMPLE)) &&
-            get_nullable(&buffers, args + 2, &known.unique_key, rows) &&
-            get_nullable(&buffers, args + 5, &known.keys, rows) && get_nullable(&buffers, args + 8, &known.tags, rows) &&
-            (work.tags_code = get(&buffers, args[11], 4 * rows, 4, PyBUF_WRITABLE)) &&
-            (work.kinds = get(&buffers, args[12], rows, 1, PyBUF_WRITABLE)) &&
-            (work.entry_hash = get(&buffers, args[13], -1, 4, PyBUF_WRITABLE))) {
-            work.most_entries = buffers.views[buffers.count - 1].len / 4;
-            if (rows > INT32_MAX) PyErr_SetString(PyExc_ValueError, "more rows than entries can name");
-            else if ((work.entry_row = get(&buffers, args[14], 4 * work.most_entries, 4, PyBUF_WRITABLE)) &&
-                     (work.entry_is_tag = get(&buffers, args[15], work.most_entries, 1, PyBUF_WRITABLE)))
-                WITHOUT_GIL(rows, 0, done = dispatch_known(&work, &known));
-        }
-    }
-    if (done >= 0 && done < rows) PyErr_Format(PyExc_ValueError, "row %lld is wrong or does not fit", (long long)done);
-    release(&buffers);
-    return done < 0 || done < rows ? NULL : PyLong_FromLongLong(work.entries);
-}
-
 /* ---- number_topics(data, position, parts, code, first_row, table) ---- */
+
+/* Take the three arrays of a numbering of the topics of some records. */
+static int get_numbering(Buffers *buffers, PyObject *const *args, const Records *in, Numbering *n)
+{
+    if (!(n->code = get(buffers, args[0], 4 * in->rows, 4, PyBUF_WRITABLE)) ||
+        !(n->first_row = get(buffers, args[1], 4 * in->rows, 4, PyBUF_WRITABLE)) ||
+        !(n->table = get(buffers, args[2], -1, 4, PyBUF_WRITABLE)))
+        return 0;
+    n->data = in->data, n->rows = in->rows, n->start = in->parts[2], n->bytes_of = in->parts[3];
+    n->table_rows = buffers->views[buffers->count - 1].len / 4;
+    memset(n->table, 0xFF, (size_t)(4 * n->table_rows));
+    if (n->table_rows > n->rows && !(n->table_rows & (n->table_rows - 1))) return 1;
+    PyErr_SetString(PyExc_ValueError, "the table has a power of two rows, more than there are records");
+    return 0;
+}
 
 static PyObject *number_topics(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
     Buffers buffers = {.count = 0};
     Records in;
-    Numbering n = {0};
+    Numbering topics = {0};
     PyObject *result = NULL;
-    if (has_arguments(given, 6) && get_records(&buffers, args, &in) &&
-        (n.code = get(&buffers, args[3], 4 * in.rows, 4, PyBUF_WRITABLE)) &&
-        (n.first_row = get(&buffers, args[4], 4 * in.rows, 4, PyBUF_WRITABLE)) &&
-        (n.table = get(&buffers, args[5], -1, 4, PyBUF_WRITABLE))) {
-        n.data = in.data, n.rows = in.rows, n.start = in.parts[2], n.bytes_of = in.parts[3];
-        n.table_rows = buffers.views[5].len / 4;
-        memset(n.table, 0xFF, (size_t)(4 * n.table_rows));
-        if (n.table_rows <= n.rows || n.table_rows & (n.table_rows - 1)) {
-            PyErr_SetString(PyExc_ValueError, "the table has a power of two rows, more than there are records");
-        } else {
-            int64_t distinct;
-            WITHOUT_GIL(n.rows, 0, distinct = number_names(&n));
-            result = PyLong_FromLongLong(distinct);
+    if (has_arguments(given, 6) && get_records(&buffers, args, &in) && get_numbering(&buffers, args + 3, &in, &topics)) {
+        int64_t distinct;
+        WITHOUT_GIL(in.rows, 0, distinct = number_names(&topics));
+        result = PyLong_FromLongLong(distinct);
+    }
+    release(&buffers);
+    return result;
+}
+
+/* ---- dispatch(data, position, parts, tags_code, kinds, entry_hash, entry_row, entry_is_tag, topic_code, first_row,
+ * table, topic_hash): how many entries and topics; -1 topics: too many have one hash ---- */
+
+static int get_dispatch(Buffers *buffers, PyObject *const *args, int64_t rows, Dispatch *d)
+{
+    if (!(d->tags_code = get(buffers, args[0], 4 * rows, 4, PyBUF_WRITABLE)) ||
+        !(d->kinds = get(buffers, args[1], rows, 1, PyBUF_WRITABLE)) ||
+        !(d->entry_hash = get(buffers, args[2], -1, 4, PyBUF_WRITABLE)))
+        return 0;
+    int64_t bytes_of_hashes = buffers->views[buffers->count - 1].len;
+    d->most_entries = bytes_of_hashes / 4;
+    return (d->entry_row = get(buffers, args[3], bytes_of_hashes, 4, PyBUF_WRITABLE)) &&
+           (d->entry_is_tag = get(buffers, args[4], bytes_of_hashes / 4, 1, PyBUF_WRITABLE));
+}
+
+static PyObject *dispatch(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    Records in;
+    Numbering topics = {0};
+    Dispatch work = {0};
+    int64_t *topic_hash;
+    PyObject *result = NULL;
+    if (has_arguments(given, 12) && get_records(&buffers, args, &in) && get_dispatch(&buffers, args + 3, in.rows, &work) &&
+        get_numbering(&buffers, args + 8, &in, &topics) &&
+        (topic_hash = get(&buffers, args[11], 8 * in.rows, 8, PyBUF_WRITABLE))) {
+        int is_done;
+        WITHOUT_GIL(in.rows, sum(in.parts[5], in.rows), is_done = dispatch_records(&in, &topics, topic_hash, &work));
+        if (!is_done) PyErr_SetString(PyExc_ValueError, "too little room for the entries");
+        else result = Py_BuildValue("LL", (long long)work.entries, (long long)(is_done < 0 ? -1 : topics.distinct));
+    }
+    release(&buffers);
+    return result;
+}
+
+/* ---- dispatch_properties(offsets, data, topic_hash, sys_flag, tags_code, …, entry_is_tag): how many entries ---- */
+
+static PyObject *dispatch_encoded(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    PropertyRows in = {0};
+    Dispatch work = {0};
+    PyObject *result = NULL;
+    if (has_arguments(given, 9) && (in.topic_hash = get(&buffers, args[2], -1, 4, PyBUF_SIMPLE)) &&
+        (in.sys_flag = get(&buffers, args[3], buffers.views[0].len, 4, PyBUF_SIMPLE))) {
+        in.rows = buffers.views[0].len / 4;
+        if (in.rows > INT32_MAX) PyErr_SetString(PyExc_ValueError, "too many rows");
+        else if ((in.offsets = get(&buffers, args[0], 4 * (in.rows + 1), 4, PyBUF_SIMPLE)) &&
+                 (in.data = get(&buffers, args[1], -1, 1, PyBUF_SIMPLE)) && get_dispatch(&buffers, args + 4, in.rows, &work)) {
+            int is_done;
+            in.length = buffers.views[3].len;
+            WITHOUT_GIL(in.rows, in.length, is_done = dispatch_properties(&in, &work));
+            if (is_done) result = PyLong_FromLongLong(work.entries);
+            else PyErr_SetString(PyExc_ValueError, "a row is not inside the data, or too little room for the entries");
         }
     }
     release(&buffers);
     return result;
+}
+
+/* ---- dispatch_values(topic_hash, sys_flag, offsets, data and valid of unique keys, keys, and tags, tags_code, …,
+ * entry_is_tag): how many entries ---- */
+
+static PyObject *dispatch_columns(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    (void)module;
+    Buffers buffers = {.count = 0};
+    ValueRows in = {0};
+    Dispatch work = {0};
+    int64_t done = -1;
+    if (has_arguments(given, 16) && (in.topic_hash = get(&buffers, args[0], -1, 4, PyBUF_SIMPLE))) {
+        in.rows = buffers.views[0].len / 4;
+        if (in.rows > INT32_MAX) PyErr_SetString(PyExc_ValueError, "too many rows");
+        else if ((in.sys_flag = get(&buffers, args[1], 4 * in.rows, 4, PyBUF_SIMPLE)) &&
+                 get_nullable(&buffers, args + 2, &in.unique_key, in.rows) &&
+                 get_nullable(&buffers, args + 5, &in.keys, in.rows) &&
+                 get_nullable(&buffers, args + 8, &in.tags, in.rows) && get_dispatch(&buffers, args + 11, in.rows, &work))
+            WITHOUT_GIL(in.rows, 0, done = dispatch_values(&in, &work));
+    }
+    if (done >= 0 && done < in.rows) PyErr_Format(PyExc_ValueError, "row %lld is wrong or does not fit", (long long)done);
+    release(&buffers);
+    return done < 0 || done < in.rows ? NULL : PyLong_FromLongLong(work.entries);
 }
 
 /* ---- columns_bytes(…) and columns(…) ---- */
@@ -821,7 +858,8 @@ static PyMethodDef methods[] = {
     {"place_records", (PyCFunction)(void (*)(void))place_records, METH_FASTCALL, NULL},
     {"header_field", (PyCFunction)(void (*)(void))header_field, METH_FASTCALL, NULL},
     {"dispatch", (PyCFunction)(void (*)(void))dispatch, METH_FASTCALL, NULL},
-    {"dispatch_known", (PyCFunction)(void (*)(void))dispatch_from_columns, METH_FASTCALL, NULL},
+    {"dispatch_values", (PyCFunction)(void (*)(void))dispatch_columns, METH_FASTCALL, NULL},
+    {"dispatch_properties", (PyCFunction)(void (*)(void))dispatch_encoded, METH_FASTCALL, NULL},
     {"number_topics", (PyCFunction)(void (*)(void))number_topics, METH_FASTCALL, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"join_properties", (PyCFunction)(void (*)(void))join, METH_FASTCALL, NULL},

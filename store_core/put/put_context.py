@@ -16,6 +16,7 @@ from store_core.results import PutMessageStatus
 if TYPE_CHECKING:
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import CommitLogAppender
+    from store_core.log.recent_appends import RecentAppends
     from store_core.put.timer_rules import TimerRules
     from store_core.queue.consume_queue_store import QueueOffsetTable
 
@@ -57,6 +58,8 @@ class PutContext:
         The greatest delay level; 0 if delay levels are ignored.
     timer_rules
         What happens to timer messages; None if they are stored like others.
+    recent
+        Gets the columns of appended batches; None if they are not dispatched.
     """
 
     config: MessageStoreConfig
@@ -71,6 +74,7 @@ class PutContext:
     max_delay_level: int = 0
     timer_rules: TimerRules | None = None
     note_put: NotePut | None = None
+    recent: RecentAppends | None = None
     facts: dict[str, TopicFacts] = field(default_factory=dict)
 
     def busy(self, now: int) -> Refusal | None:

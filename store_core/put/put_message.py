@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from store_core.arrow_types import RecordBatch
     from store_core.config.message_store_config import MessageStoreConfig
     from store_core.log.commit_log_appender import AppendedRecord, CommitLogAppender
+    from store_core.log.recent_appends import RecentAppends
     from store_core.message import Message
     from store_core.put.timer_rules import TimerRules
     from store_core.queue.consume_queue_store import QueueOffsetTable
@@ -87,6 +88,8 @@ class MessagePutter:
     timer_rules
         What happens to messages that name their delivery time; if None, they are stored as they
         are.
+    recent
+        Gets the columns of appended batches, for their dispatch; None if they are not dispatched.
     """
 
     def __init__(  # noqa: PLR0913 (collaborators)
@@ -104,6 +107,7 @@ class MessagePutter:
         handle_schedule_message: bool = False,
         timer_rules: TimerRules | None = None,
         note_put: NotePut | None = None,
+        recent: RecentAppends | None = None,
     ) -> None:
         self._max_level = len(config.delay_levels_ms) if handle_schedule_message else 0
         self._context = PutContext(
@@ -119,6 +123,7 @@ class MessagePutter:
             max_delay_level=self._max_level,
             timer_rules=timer_rules,
             note_put=note_put,
+            recent=recent,
         )
         self._timer_rules, self._note_put = timer_rules, note_put
         self.config, self._appender, self._offsets = config, appender, offsets

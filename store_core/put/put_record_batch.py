@@ -8,14 +8,18 @@ Source: the result is that of ``put_message`` for each row in turn (RocketMQ ``C
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store_core.arrow import pa, replace_rows
-from store_core.codec.record_encoder import encode_records
+from store_core import native
+from store_core.arrow import binary_parts, pa, replace_rows
+from store_core.codec.java_string import string_hash
+from store_core.codec.record_encoder import encode_records, stored_flags
 from store_core.errors import StoreWriteError
 from store_core.layout import INNER_BATCH_FLAG, PROPERTY_INNER_BASE
+from store_core.log.recent_appends import AppendedColumns
+from store_core.native.dispatch_columns import encoded_dispatch_columns
 from store_core.put.put_checks import Refusal
 from store_core.put.put_columns import PutColumns, put_columns, uniform_batch
 from store_core.put.put_context import append_failure
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from store_core.arrow_types import RecordBatch
+    from store_core.log.commit_log_appender import AppendedRecords
+    from store_core.native.dispatch_columns import DispatchColumns
     from store_core.put.put_context import PutContext
     from store_core.queue.consume_queue_store import Queue
 
@@ -55,6 +61,29 @@ class _Appended:
     size_bytes: int = 0
     next_offset: int = 0
     failure: Refusal | None = None
+
+
+class _Known(NamedTuple):
+    """What is known of the records of a chunk before they are appended."""
+
+    queue_id: npt.NDArray[np.int32]
+    sys_flag: npt.NDArray[np.int32]
+    dispatched: DispatchColumns
+
+    def appended(
+        self, part: AppendedRecords, sizes: Int64s, queue_offsets: Int64s
+    ) -> AppendedColumns:
+        """Return the columns of the rows that were appended."""
+        rows = slice(part.first, part.stop)
+        fields: dict[str, npt.NDArray[Any]] = {
+            "queue_id": self.queue_id[rows],
+            "sys_flag": self.sys_flag[rows],
+            "queue_offset": queue_offsets[rows],
+            "total_size": sizes[rows].astype(np.int32),
+            "commit_log_offset": part.commit_log_offsets,
+            "store_timestamp": np.full(part.stop - part.first, part.store_timestamp, np.int64),
+        }
+        return AppendedColumns(fields, self.dispatched.rows(part.first, part.stop))
 
 
 class RecordBatchPutter:
@@ -145,6 +174,7 @@ class RecordBatchPutter:
         batch = columns.batch.slice(first, stop - first)
         is_plain = len(special) == 0
         records = self._encoded(batch) if is_plain else None
+        known = self._known(columns, batch, first) if is_plain else None
         light = not is_plain or any(
             self._context.facts_of(queues.names[q][0]).is_light for q in present
         )
@@ -158,7 +188,7 @@ class RecordBatchPutter:
             if records is None:
                 batch, fans = self._completed(columns, batch, special, first, queue_offsets)
                 records = self._encoded(batch)
-            rows = self._append_records(records, queue_offsets, done)
+            rows = self._append_records(records, queue_offsets, done, known)
             used = np.bincount(code[:rows], counts[:rows], len(queues.names)).astype(np.int64)
             for q in present:
                 if used[q]:
@@ -168,12 +198,33 @@ class RecordBatchPutter:
                 if row < rows:
                     offsets.advance_light(names)
 
-    def _append_records(self, records: Any, queue_offsets: Int64s, done: _Appended) -> int:
+    def _known(self, columns: PutColumns, batch: RecordBatch, first: int) -> _Known | None:
+        """Return what dispatch needs of a chunk, from the kernel; None if it will read the log."""
+        context = self._context
+        if native.kernel is None or context.recent is None:
+            return None
+        rows = slice(first, first + batch.num_rows)
+        sys_flag = stored_flags(batch, columns.sys_flag[rows])
+        dispatched = encoded_dispatch_columns(
+            binary_parts(batch.column("properties_raw")),
+            columns.topic_code[rows],
+            [topic.encode() for topic in columns.topics],
+            np.array([string_hash(topic) for topic in columns.topics], np.int32).view(np.uint32),
+            sys_flag,
+        )
+        # A copy: the batch's own numbers may change after the put.
+        return _Known(columns.queue_id[rows].astype(np.int32), sys_flag, dispatched)
+
+    def _append_records(
+        self, records: Any, queue_offsets: Int64s, done: _Appended, known: _Known | None
+    ) -> int:
         """Append a chunk segment by segment; return how many of its rows were appended."""
         rows = 0
         try:
             while rows < len(records):
                 part = self._context.appender.append_records(records, queue_offsets, first=rows)
+                if known is not None and self._context.recent is not None:
+                    self._context.recent.add(known.appended(part, records.sizes, queue_offsets))
                 done.commit_log_offsets.append(part.commit_log_offsets)
                 done.queue_offsets.append(queue_offsets[rows : part.stop])
                 done.rows += part.stop - rows

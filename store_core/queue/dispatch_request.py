@@ -225,8 +225,8 @@ class DispatchDecoder:
 
     def decode_columns(self, columns: MessageColumns) -> DispatchRequests:
         """Return what `decode` does, from columns that the caller uses for other things too."""
-        outline = self._outline(columns)
         found = columns.dispatched()
+        outline = self._outline(columns)
         if found is not None and not found.kinds.any():
             return self._ordinary_requests(outline, columns, found.tags_code)
         texts = columns.few_texts() if found is None else None

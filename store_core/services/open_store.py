@@ -15,6 +15,7 @@ from store_core.errors import StoreConfigError
 from store_core.index.index_file_set import LiveIndex
 from store_core.layout import CONSUME_QUEUE_DIR
 from store_core.log.commit_log_appender import CommitLogAppender
+from store_core.log.recent_appends import RecentAppends
 from store_core.put.put_checks import Refusal
 from store_core.put.put_message import MessagePutter
 from store_core.queue.consume_queue_store import QueueOffsetTable
@@ -108,6 +109,7 @@ class OpenStore:
         self._is_awaited = is_awaited
         self.is_started = self._was_started = False
         self._environment, self.clock = environment, environment.clock
+        self._recent = RecentAppends()
         self._build_services(dispatchers)
         position = files.index
         self.index = LiveIndex(position.path, self.config, lambda: position.from_offset)
@@ -129,6 +131,7 @@ class OpenStore:
             self._end_of_dispatch(),
             publish=dispatch_index.publish,
             is_slave=config.is_slave,
+            recent=self._recent,
         )
         self.reput.reput_from_offset = files.recovery.log_end
         self.reput.last_dispatched = (files.recovery.last_start, files.recovery.last_timestamp)
@@ -396,6 +399,7 @@ class OpenStore:
             handle_schedule_message=handle_schedule_message,
             timer_rules=timer_rules,
             note_put=None if self._is_awaited is None else self._note_put,
+            recent=self._recent,
         )
 
     def _note_put(self, topic: str, queue_id: int) -> None:

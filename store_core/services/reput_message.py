@@ -23,6 +23,7 @@ from store_core.layout import (
     RECORD_PREFIX,
 )
 from store_core.log.live_log import PinnedLog
+from store_core.log.recent_appends import RecentAppends
 from store_core.queue.dispatch_request import ROUND_BYTES, DispatchDecoder
 from store_core.services.service_thread import ServiceThread
 from store_core.state.running_flags import RunningFlag
@@ -75,6 +76,12 @@ class ReputMessageService(ServiceThread):
     next record in the segment. RocketMQ skips the size that is stored there, or the rest of the
     segment: readable messages after the damage would be in no queue.
 
+    Parameters
+    ----------
+    recent
+        Appends of which the columns are known: their records are not read again. None if there are
+        none.
+
     Attributes
     ----------
     last_dispatched
@@ -91,8 +98,10 @@ class ReputMessageService(ServiceThread):
         *,
         publish: Callable[[], None] = lambda: None,
         is_slave: bool = False,
+        recent: RecentAppends | None = None,
     ) -> None:
         super().__init__(_INTERVAL_MS)
+        self._recent = RecentAppends() if recent is None else recent
         self._is_slave, self._publish, self._unpublished = is_slave, publish, 0
         self.reput_from_offset = 0
         self.last_dispatched = (-1, 0)
@@ -164,11 +173,15 @@ class ReputMessageService(ServiceThread):
         At most the last record of the walk ends after ``length``; no damage after it is seen.
         """
         base = self.reput_from_offset
-        walk = walk_records(data, 0, length, _MAX_ROWS, ROUND_BYTES)
+        known = self._recent.take(base, base + min(length, len(data)), _MAX_ROWS)
+        if known is not None:
+            return self._dispatch_known(known.frames(data), known.end, known.end - base < length)
+        upto = min(length, self._recent.next_start(base, base + length) - base)
+        walk = walk_records(data, 0, upto, _MAX_ROWS, ROUND_BYTES)
         frames = RecordFrames(data, base, walk.starts)
         ends = np.append(walk.starts[1:], walk.stop)
         good = int(np.argmin(np.append(frames.ok, False)))
-        count = min(good, int(np.searchsorted(ends, length, "right")))
+        count = min(good, int(np.searchsorted(ends, upto, "right")))
         if count:
             part = frames if count == len(frames) else frames.take(np.arange(count))
             for dispatcher in self._dispatchers:
@@ -176,17 +189,28 @@ class ReputMessageService(ServiceThread):
         is_backlog = good == len(frames) and not walk.failed and not walk.blank
         self._publish_now_or_later(is_backlog and count > 0 and ends[count - 1] < length)
         if count:
-            last = int(part.column("store_timestamp")[-1])
-            self.last_dispatched = (base + int(walk.starts[count - 1]), last)
-            self.reput_from_offset = base + int(ends[count - 1])
+            self._advance(part, base + int(ends[count - 1]))
             if self._is_slave:  # appends on a slave do not parse records
-                file.store_timestamp = last
+                file.store_timestamp = self.dispatched_timestamp
         if good < len(frames) or walk.failed:
             at = int(walk.starts[good]) if good < len(frames) else walk.stop
             self._pass(file, data, base, at)
         elif walk.blank:
             self._pass_blank(file, data, base, walk.stop)
         return count
+
+    def _dispatch_known(self, frames: RecordFrames, end: int, more: bool) -> int:
+        """Dispatch whole records up to an offset."""
+        for dispatcher in self._dispatchers:
+            dispatcher(frames)
+        self._publish_now_or_later(more)
+        self._advance(frames, end)
+        return len(frames)
+
+    def _advance(self, frames: RecordFrames, end: int) -> None:
+        last = frames.column("commit_log_offset")[-1], frames.column("store_timestamp")[-1]
+        self.last_dispatched = (int(last[0]), int(last[1]))
+        self.reput_from_offset = end
 
     def _pass_blank(self, file: MappedFile, data: Bytes, base: int, at: int) -> None:
         """Go on in the next segment; past a damaged record that only looks blank, as in `_pass`."""

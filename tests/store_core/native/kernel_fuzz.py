@@ -105,8 +105,13 @@ def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.
     room = len(data) + 2 * rows if chance.random() < 0.9 else chance.randrange(9)
     entries = [np.empty(room, kind) for kind in (np.int32, np.int32, np.bool_)]
     codes, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
+    numbering = *np.empty((2, rows), np.int32), np.empty(1 << rows.bit_length(), np.int32)
+    bounds = np.cumsum([chance.randrange(200) for _ in range(rows + 1)]).astype(np.int32)
+    hashes, flags = np.zeros(rows, np.uint32), np.zeros(rows, np.int32)
     try:
-        kernel.dispatch(data, positions, parts, codes, kinds, *entries)
+        hashed = np.empty(rows, np.int64)
+        kernel.dispatch(data, positions, parts, codes, kinds, *entries, *numbering, hashed)
+        kernel.dispatch_properties(bounds, data, hashes, flags, codes, kinds, *entries)
         size = kernel.columns_bytes(data, positions, parts, wanted, names)
     except ValueError:
         return
@@ -179,7 +184,7 @@ def known(kernel: Any, data: bytes, chance: random.Random) -> None:
         bytearray(3 * len(data) + 21 * rows - chance.randrange(9)),
     )
     for function, arguments in (
-        (kernel.dispatch_known, (codes[0], codes[1], *texts, codes[2], kinds, *entries)),
+        (kernel.dispatch_values, (codes[0], codes[1], *texts, codes[2], kinds, *entries)),
         (kernel.join_properties, ((b"KEYS", b"", b"TAGS"), *joined, *texts)),
         (kernel.patch, (bytearray(len(data)), *values, chance.choice([5, values[0]]))),
     ):

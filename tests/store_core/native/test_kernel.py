@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store_core import native
+from store_core.arrow import binary_parts
 from store_core.codec.crc32 import crc32_ranges, crc_failures
+from store_core.codec.java_string import decode_utf8, string_hash
 from store_core.codec.message_batch_codec import MessageColumns, message_schema
 from store_core.codec.message_codec import string_to_properties
 from store_core.codec.property_columns import have_value, named_values, properties_block
@@ -30,6 +32,7 @@ from store_core.codec.record_frames import (
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout import INDEX_ENTRY
+from store_core.native.dispatch_columns import dispatch_columns, encoded_dispatch_columns
 from store_core.queue.dispatch_request import DispatchDecoder
 from tests.examples import examples
 from tests.layout_header import HEADER, layout_header
@@ -204,6 +207,34 @@ def test_any_conditions_select_the_same_records(placed, flags, least, drawn):
 
 def column(frames, field, row):
     return int(frames.column(field)[row])
+
+
+@needs_kernel
+@settings(max_examples=examples(100), deadline=None)
+@given(record_lists)
+def test_columns_before_the_append_are_those_of_the_log(placed):
+    data, positions, records = placed
+    base = records[0].commit_log_offset if records else 0
+    frames = RecordFrames(data, base, positions)
+    with running(KERNEL):
+        stored = dispatch_columns(frames.data, frames.position, frames.parts)
+        properties = pa.array([record.properties_raw for record in records], pa.binary())
+        hashes = [string_hash(decode_utf8(topic)) for topic in stored.topics]
+        found = encoded_dispatch_columns(
+            binary_parts(properties),
+            stored.topic_code,
+            stored.topics,
+            np.array(hashes, np.int64).astype(np.uint32),
+            frames.column("sys_flag"),
+        )
+    is_good = [is_text(record.topic_bytes) for record in records]
+    for row in np.flatnonzero(is_good).tolist():
+        expected, own = stored.rows(row, row + 1), found.rows(row, row + 1)
+        assert [list(column) for column in own] == [list(column) for column in expected]
+
+
+def is_text(topic):
+    return len(topic) < 256 and decode_utf8(topic).encode() == topic
 
 
 @needs_kernel
@@ -389,6 +420,8 @@ TEXT = (np.array([0, 1], np.int32), DATA, None)
 OUTSIDE = (np.array([0, 201], np.int32), DATA, None)
 BACKWARDS = (np.array([1, 0], np.int32), DATA, None)
 PARTS, OK = np.zeros((6, 1), np.int64), np.zeros(1, bool)
+PAIR = np.array([0, 201], np.int32)
+ROOM, NUMBERING = (INTS, INTS, OK), (INTS, INTS, PAIR)
 
 
 def known_arguments(keys, entries):
@@ -447,18 +480,16 @@ def known_arguments(keys, entries):
         ("have_value", (DATA, ONE, ONE, (), (), OK), "expected one name"),
         ("have_value", (DATA, ONE, ONE, (b"a",), (), OK[:0]), "expected an array of 1 bytes"),
         ("have_value", (DATA, ONE, ONE, (b"a",), (b"b",) * 33, OK), "at most 32 names"),
-        ("dispatch", (DATA, ONE, PARTS, ONE, OK, ONE, ONE, OK), "not inside the data"),
-        ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, ONE, ONE, OK), "expected an array of 0 bytes"),
-        ("dispatch_known", known_arguments(TEXT, ENTRIES[:0]), "row 0 is wrong"),
-        ("dispatch_known", known_arguments(OUTSIDE, ENTRIES), "row 0 is wrong"),
-        ("dispatch_known", known_arguments(BACKWARDS, ENTRIES), "row 0 is wrong"),
+        ("dispatch_values", known_arguments(TEXT, ENTRIES[:0]), "row 0 is wrong"),
+        ("dispatch_values", known_arguments(OUTSIDE, ENTRIES), "row 0 is wrong"),
+        ("dispatch_values", known_arguments(BACKWARDS, ENTRIES), "row 0 is wrong"),
         (
-            "dispatch_known",
+            "dispatch_values",
             known_arguments((INTS, DATA, None), ENTRIES),
             "expected an array of 8 bytes",
         ),
         (
-            "dispatch_known",
+            "dispatch_values",
             known_arguments((*TEXT[:2], DATA), ENTRIES),
             "expected an array of 1 bytes",
         ),
@@ -474,6 +505,11 @@ def known_arguments(keys, entries):
         ("patch", (DATA[:91], ONE, ONE + 84, ONE, ONE, ONE), "row 0 is not inside"),
         ("patch", (DATA[:91], ONE, ONE - 1, ONE, ONE, ONE), "row 0 is not inside"),
         ("patch", (DATA[:91], ONE, ONE, ONE, EMPTY, ONE), "expected an array of 8 bytes"),
+        ("dispatch", (DATA, ONE, PARTS, INTS, OK, *ROOM, *NUMBERING, ONE), "not inside the data"),
+        ("dispatch", (DATA, EMPTY, EMPTY, EMPTY, OK, *ROOM, *NUMBERING, ONE), "array of 0 bytes"),
+        ("dispatch_properties", (PAIR, DATA, INTS, INTS, INTS, OK, *ROOM), "a row is not inside"),
+        ("dispatch_properties", (INTS, DATA, INTS, INTS, INTS, OK, *ROOM), "array of 8 bytes"),
+        ("dispatch_properties", (PAIR, DATA, INTS, EMPTY, INTS, OK, *ROOM), "array of 4 bytes"),
         ("link", (EMPTY, INTS, ONE, INTS, 1, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
         (
             "link",
