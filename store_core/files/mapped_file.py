@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
-from store_core import native
 from store_core.errors import StoreReadError, StoreWriteError
 from store_core.files.file_writing import (
     create_file,
@@ -221,9 +220,6 @@ class ReservedWindow:
         if not self._start <= at < stop <= self._ready and not self._prepare(at, stop):
             return False
         window, at, stop = self._map, at - self._start, stop - self._start
-        if native.kernel is not None:
-            native.kernel.copy_head_last(window, at, data, HEAD_BYTES)
-            return True
         if stop - at > HEAD_BYTES:
             window[at + HEAD_BYTES : stop] = data[HEAD_BYTES:]
             stop = at + HEAD_BYTES

@@ -777,25 +777,6 @@ static PyObject *patch_one(PyObject *module, PyObject *const *args, Py_ssize_t g
     return PyBool_FromLong(is_good);
 }
 
-/* ---- copy_head_last(to, at, data, head) ---- */
-
-static PyObject *copy_one(PyObject *module, PyObject *const *args, Py_ssize_t given)
-{
-    (void)module;
-    Buffers buffers = {.count = 0};
-    uint8_t *to;
-    bytes from;
-    int64_t at, head;
-    if (!has_arguments(given, 4) || !get_int64(args[1], &at) || !get_int64(args[3], &head) ||
-        !(to = get(&buffers, args[0], -1, 1, PyBUF_WRITABLE)) || !(from = get(&buffers, args[2], -1, 1, PyBUF_SIMPLE)))
-        return nothing(&buffers, 0);
-    int64_t room = buffers.views[0].len, count = buffers.views[1].len;
-    int fits = at >= 0 && at <= room && count <= room - at && head >= 0;
-    if (fits) copy_head_last(to + at, from, count, head);
-    else PyErr_SetString(PyExc_ValueError, "the data does not fit there");
-    return nothing(&buffers, fits);
-}
-
 /* ---- select(data, position, parts, without_flags, ranges, topics, keep) ---- */
 
 static int are_fields(const int64_t *ranges, int64_t count)
@@ -867,7 +848,6 @@ static PyMethodDef methods[] = {
     {"link", (PyCFunction)(void (*)(void))link_into_slots, METH_FASTCALL, NULL},
     {"encode_put", (PyCFunction)(void (*)(void))encode_put, METH_FASTCALL, NULL},
     {"patch_put", (PyCFunction)(void (*)(void))patch_one, METH_FASTCALL, NULL},
-    {"copy_head_last", (PyCFunction)(void (*)(void))copy_one, METH_FASTCALL, NULL},
     {"columns_bytes", (PyCFunction)(void (*)(void))columns_bytes, METH_FASTCALL, NULL},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, NULL},
     {"json_frame", (PyCFunction)(void (*)(void))json_frame, METH_FASTCALL, NULL},

@@ -2,7 +2,6 @@
 /* One message to its record, as put/record_template.py makes it. */
 #include "put.h"
 
-#include <stdatomic.h>
 
 #define MOST_LENGTH INT16_MAX /* of the properties */
 
@@ -82,12 +81,4 @@ int patch_put(uint8_t *record, int64_t size, int64_t queue_offset, int64_t commi
     write_i8(record + AT_COMMIT_LOG_OFFSET, commit_log_offset);
     write_i8(record + time_at, store_timestamp);
     return 1;
-}
-
-void copy_head_last(uint8_t *to, bytes from, int64_t count, int64_t head)
-{
-    if (head > count) head = count;
-    memcpy(to + head, from + head, (size_t)(count - head));
-    atomic_thread_fence(memory_order_release);
-    memcpy(to, from, (size_t)head);
 }

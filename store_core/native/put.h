@@ -28,7 +28,4 @@ int holds(bytes at, int64_t count, Piece mark);
 /* Fill in offsets and store time of a record; return 0 if it is too short for them. */
 int patch_put(uint8_t *record, int64_t size, int64_t queue_offset, int64_t commit_log_offset, int64_t store_timestamp);
 
-/* Copy a record, its first `head` bytes last, for others who read `to` meanwhile. */
-void copy_head_last(uint8_t *to, bytes from, int64_t count, int64_t head);
-
 #endif

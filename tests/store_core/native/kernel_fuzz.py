@@ -207,7 +207,7 @@ def link(kernel: Any, chance: random.Random) -> None:
 
 
 def put(kernel: Any, data: bytes, chance: random.Random) -> None:
-    """Encode, complete and copy one record of pieces of the data."""
+    """Encode and complete one record of pieces of the data."""
     cuts = [chance.randrange(min(len(data), 300) + 1) for _ in range(8)]
     pieces = [data[min(a, b) : max(a, b)] for a, b in zip(cuts, cuts[1:])]
     texts = {str(piece): piece.decode("latin-1") for piece in pieces}
@@ -220,11 +220,6 @@ def put(kernel: Any, data: bytes, chance: random.Random) -> None:
     )
     record = record or bytearray(chance.randrange(120))
     kernel.patch_put(record, *numbers[:3])
-    window = bytearray(chance.randrange(1000))
-    try:
-        kernel.copy_head_last(window, chance.randrange(-3, 1000), record, chance.randrange(-1, 300))
-    except ValueError:
-        return
 
 
 def race(kernel: Any, text: bytes, chance: random.Random) -> None:

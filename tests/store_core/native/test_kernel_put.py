@@ -152,21 +152,5 @@ def test_what_does_not_fit_is_refused():
     assert not KERNEL.patch_put(bytearray(90), 1, 2, 3)
     assert not KERNEL.patch_put(bytearray(91), 1, 2, 2**63)
     assert not KERNEL.patch_put(bytes(91), 1, 2, 3)
-    target = bytearray(10)
-    KERNEL.copy_head_last(target, 1, b"123456789", 8)
-    assert target == b"\x00123456789"
-    KERNEL.copy_head_last(target, 10, b"", 8)
-    KERNEL.copy_head_last(target, 8, b"ab", 8)
-    assert target == b"\x001234567ab"
-    for at, data, head in [
-        (2, b"123456789", 8),
-        (-1, b"1", 8),
-        (2**63 - 1, b"1", 8),
-        (0, b"1", -1),
-    ]:
-        with pytest.raises(ValueError, match="does not fit there"):
-            KERNEL.copy_head_last(target, at, data, head)
-    with pytest.raises(BufferError):
-        KERNEL.copy_head_last(b"fixed", 0, b"1", 8)
     with pytest.raises(TypeError, match="expected 14 arguments"):
         KERNEL.encode_put()
