@@ -40,6 +40,14 @@ if TYPE_CHECKING:
 _pack_head = INNER_ITEM.struct.pack
 _pack_length = PROPERTIES_LENGTH.struct.pack
 _FIXED_BYTES = INNER_ITEM.size + PROPERTIES_LENGTH.size
+_DELAYS = frozenset(
+    (
+        PROPERTY_DELAY,
+        PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELIVER_MS,
+    )
+)
 MAX_BATCH_MESSAGES = 32_767
 """Brokers count a batch's messages in a signed 16-bit number, which overflows above this."""
 
@@ -132,6 +140,8 @@ def encoded_batch(
 
 def _is_delayed(properties: Mapping[str, str]) -> bool:
     """Return whether a broker would delay the message if sent alone; batches are not checked."""
+    if _DELAYS.isdisjoint(properties):
+        return False
     now_ms = time.time_ns() // 1_000_000
     return any(
         (java_integer(properties.get(name, ""), 64) or 0) > least

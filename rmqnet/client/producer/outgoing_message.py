@@ -117,7 +117,8 @@ def _number(properties: Mapping[str, str], name: str) -> int | None:
 # (release 5.3.3).
 def waits_for_store(properties: Mapping[str, str]) -> bool:
     """Return whether the broker should wait for its configured safety before it answers."""
-    return properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
+    value = properties.get(PROPERTY_WAIT_STORE_MSG_OK)
+    return value is None or value.lower() == "true"
 
 
 def encode_properties(topic: str, properties: Mapping[str, str]) -> str:
