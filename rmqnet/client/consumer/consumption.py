@@ -127,8 +127,10 @@ class ConcurrentConsumption:
         del needs_consumer
         size = self._side.options.consume_message_batch_max_size
         self._side.threads.submit(
-            partial(self._consume, process_queue, messages[first : first + size])
-            for first in range(0, len(messages), size)
+            [
+                partial(self._consume, process_queue, messages[first : first + size])
+                for first in range(0, len(messages), size)
+            ]
         )
 
     def is_consuming(self, process_queue: ProcessQueue) -> bool:
