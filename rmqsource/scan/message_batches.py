@@ -66,6 +66,7 @@ class MessageBatches:
     ) -> None:
         self.request, self._last_filter = request, last_filter
         self.store = store
+        self._store_names: Array = pa.nulls(0, pa.string())
         self._dropped = 0
         self._dropped_bytes = 0
         self._failed = 0
@@ -180,7 +181,8 @@ class MessageBatches:
         """Yield the requested columns of the rows that ``found`` marks; of all rows if None."""
         request = self.request
         keep = None if found is None or found.all() else pa.array(found)
-        wanted = [name for name in request.columns if name in message_schema().names]
+        known = set(message_schema().names)
+        wanted = [name for name in request.columns if name in known]
         batch = columns.columns(wanted)
         if request.table == _KEYS_TABLE:
             key, kind, row = explode_keys(
@@ -202,7 +204,9 @@ class MessageBatches:
         """Return the requested columns in order, adding those that records do not have."""
         request = self.request
         if "store" in request.columns:
-            batch["store"] = pa.repeat(pa.scalar(self.store), rows)
+            if len(self._store_names) < rows:
+                self._store_names = pa.repeat(pa.scalar(self.store), rows)
+            batch["store"] = self._store_names.slice(0, rows)
         if CORRUPT_RECORD.name in request.columns:
             batch[CORRUPT_RECORD.name] = pa.nulls(rows, pa.string())
         if not request.columns or not batch:

@@ -369,7 +369,8 @@ class FrameConditions(NamedTuple):
 def matching(frames: RecordFrames, wanted: FrameConditions) -> Bools:
     """Return which records meet the conditions."""
     kernel, topics = native_path.kernel, wanted.topics
-    if kernel is None or not _suits_kernel(frames, topics):
+    is_all = not wanted.ranges and topics is None  # but for the flags, which frames have at hand
+    if kernel is None or is_all or not _suits_kernel(frames, topics):
         return _matching(frames, wanted)
     ranges = [
         (kernel.HEADER_FIELDS.index(field), *bounds) for field, bounds in wanted.ranges.items()

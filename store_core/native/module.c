@@ -374,7 +374,7 @@ static PyObject *dispatch_columns(PyObject *module, PyObject *const *args, Py_ss
     return done < 0 || done < in.rows ? NULL : PyLong_FromLongLong(work.entries);
 }
 
-/* ---- columns_bytes(…) and columns(…) ---- */
+/* ---- columns(data, position, parts, wanted, names, allocate) ---- */
 
 static int get_names(PyObject *names, Name *found, int *name_count)
 {
@@ -403,32 +403,31 @@ static int get_decoding(Buffers *buffers, PyObject *const *args, Decoding *decod
     return 1;
 }
 
-static PyObject *columns_bytes(PyObject *module, PyObject *const *args, Py_ssize_t given)
-{
-    (void)module;
-    Buffers buffers = {.count = 0};
-    Decoding decoding = {0};
-    PyObject *result = NULL;
-    if (has_arguments(given, 5) && get_decoding(&buffers, args, &decoding))
-        result = PyLong_FromLongLong(lay_out(&decoding, NULL));
-    release(&buffers);
-    return result;
-}
-
 static Py_ssize_t place_in(const void *at, const uint8_t *block) { return at ? (const uint8_t *)at - block : -1; }
 
-/* Return a tuple of (rows, nulls, valid, offsets, data, data bytes) of each column, absent ones
- * too, then where the refused rows are and how many. */
-static PyObject *describe(const Column *columns, int count, const int32_t *refused_rows, int64_t refused_count,
-                          const uint8_t *block)
+/* Let Python's function `allocate` make a block of so many bytes, which is returned in `made` too. NULL:
+ * an error; or, if `made` is None, the function makes none, or the columns exceed 2 GiB. */
+static uint8_t *allocated(Buffers *buffers, PyObject *allocate, int64_t size, PyObject **made)
 {
-    PyObject *result = PyTuple_New(count + 2);
+    *made = size < 0 ? Py_NewRef(Py_None) : PyObject_CallFunction(allocate, "L", (long long)size);
+    if (!*made || Py_IsNone(*made)) return NULL;
+    uint8_t *block = get(buffers, *made, size, 8, PyBUF_WRITABLE);
+    if (!block) Py_CLEAR(*made);
+    return block;
+}
+
+/* Return a tuple of the block, of (rows, nulls, valid, offsets, data, data bytes) of each column,
+ * absent ones too, and of where the refused rows are and how many. */
+static PyObject *describe(PyObject *made, const uint8_t *block, const Column *columns, int count,
+                          const int32_t *refused_rows, int64_t refused_count)
+{
+    PyObject *result = PyTuple_New(count + 3);
     for (int i = 0; result && i < count; i++) {
         const Column *column = columns + i;
         PyObject *part = Py_BuildValue("LLnnnL", (long long)column->rows, (long long)column->nulls,
                                        place_in(column->valid, block), place_in(column->offsets, block),
                                        place_in(column->data, block), (long long)column->used);
-        if (!part || PyTuple_SetItem(result, i, part) < 0) Py_CLEAR(result);
+        if (!part || PyTuple_SetItem(result, i + 1, part) < 0) Py_CLEAR(result);
     }
     if (!result) return NULL;
     PyObject *at = PyLong_FromSsize_t(place_in(refused_rows, block));
@@ -439,8 +438,9 @@ static PyObject *describe(const Column *columns, int count, const int32_t *refus
         Py_CLEAR(result);
         return NULL;
     }
-    PyTuple_SetItem(result, count, at);
-    PyTuple_SetItem(result, count + 1, refused);
+    PyTuple_SetItem(result, 0, Py_NewRef(made));
+    PyTuple_SetItem(result, count + 1, at);
+    PyTuple_SetItem(result, count + 2, refused);
     return result;
 }
 
@@ -448,19 +448,21 @@ static PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t giv
 {
     (void)module;
     Buffers buffers = {.count = 0};
-    Decoding decoding = {0};
-    PyObject *result = NULL;
-    uint8_t *block;
-    if (has_arguments(given, 6) && get_decoding(&buffers, args, &decoding)) {
-        int64_t expected = lay_out(&decoding, NULL);
-        if (expected < 0) PyErr_SetString(PyExc_ValueError, "the columns exceed 2 GiB");
-        else if ((block = get(&buffers, args[5], expected, 8, PyBUF_WRITABLE))) {
-            lay_out(&decoding, block);
-            WITHOUT_GIL(decoding.in.rows, expected, fill_columns(&decoding));
-            result = describe(decoding.columns, of_first_value + decoding.name_count, decoding.refused,
-                              decoding.refused_count, block);
+    Decoding d = {0};
+    PyObject *result = NULL, *made = NULL;
+    if (has_arguments(given, 6) && get_decoding(&buffers, args, &d)) {
+        int64_t size = lay_out(&d, NULL);
+        uint8_t *block = allocated(&buffers, args[5], size, &made);
+        if (block) {
+            lay_out(&d, block);
+            WITHOUT_GIL(d.in.rows, size, fill_columns(&d));
+            int count = of_first_value + d.name_count;
+            result = describe(made, block, d.columns, count, d.refused, d.refused_count);
+        } else if (made) {
+            result = Py_NewRef(made);
         }
     }
+    Py_XDECREF(made);
     release(&buffers);
     return result;
 }
@@ -611,7 +613,7 @@ static PyObject *link_into_slots(PyObject *module, PyObject *const *args, Py_ssi
     return used < 0 ? NULL : PyLong_FromLongLong(used);
 }
 
-/* ---- values_bytes(data, start, count, names) and values(data, start, count, names, block) ---- */
+/* ---- values(data, start, count, names, allocate) ---- */
 
 static int are_pieces(const Naming *n)
 {
@@ -635,34 +637,24 @@ static int get_naming(Buffers *buffers, PyObject *const *args, Naming *n)
     return 0;
 }
 
-static PyObject *values_bytes(PyObject *module, PyObject *const *args, Py_ssize_t given)
-{
-    (void)module;
-    Buffers buffers = {.count = 0};
-    Naming naming = {0};
-    PyObject *result = NULL;
-    if (has_arguments(given, 4) && get_naming(&buffers, args, &naming))
-        result = PyLong_FromLongLong(lay_out_values(&naming, NULL));
-    release(&buffers);
-    return result;
-}
-
 static PyObject *values(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
     Buffers buffers = {.count = 0};
-    Naming naming = {0};
-    PyObject *result = NULL;
-    uint8_t *block;
-    if (has_arguments(given, 5) && get_naming(&buffers, args, &naming)) {
-        int64_t expected = lay_out_values(&naming, NULL);
-        if (expected < 0) PyErr_SetString(PyExc_ValueError, "the columns exceed 2 GiB");
-        else if ((block = get(&buffers, args[4], expected, 8, PyBUF_WRITABLE))) {
-            lay_out_values(&naming, block);
-            WITHOUT_GIL(naming.rows, expected, fill_values(&naming));
-            result = describe(naming.columns, naming.name_count, naming.refused, naming.refused_count, block);
+    Naming n = {0};
+    PyObject *result = NULL, *made = NULL;
+    if (has_arguments(given, 5) && get_naming(&buffers, args, &n)) {
+        int64_t size = lay_out_values(&n, NULL);
+        uint8_t *block = allocated(&buffers, args[4], size, &made);
+        if (block) {
+            lay_out_values(&n, block);
+            WITHOUT_GIL(n.rows, size, fill_values(&n));
+            result = describe(made, block, n.columns, n.name_count, n.refused, n.refused_count);
+        } else if (made) {
+            result = Py_NewRef(made);
         }
     }
+    Py_XDECREF(made);
     release(&buffers);
     return result;
 }
@@ -848,11 +840,9 @@ static PyMethodDef methods[] = {
     {"link", (PyCFunction)(void (*)(void))link_into_slots, METH_FASTCALL, NULL},
     {"encode_put", (PyCFunction)(void (*)(void))encode_put, METH_FASTCALL, NULL},
     {"patch_put", (PyCFunction)(void (*)(void))patch_one, METH_FASTCALL, NULL},
-    {"columns_bytes", (PyCFunction)(void (*)(void))columns_bytes, METH_FASTCALL, NULL},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL, NULL},
     {"json_frame", (PyCFunction)(void (*)(void))json_frame, METH_FASTCALL, NULL},
     {"json_header", (PyCFunction)(void (*)(void))json_header, METH_FASTCALL, NULL},
-    {"values_bytes", (PyCFunction)(void (*)(void))values_bytes, METH_FASTCALL, NULL},
     {"select", (PyCFunction)(void (*)(void))select_rows, METH_FASTCALL, NULL},
     {"have_value", (PyCFunction)(void (*)(void))have_value, METH_FASTCALL, NULL},
     {"values", (PyCFunction)(void (*)(void))values, METH_FASTCALL, NULL},

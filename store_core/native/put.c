@@ -2,7 +2,6 @@
 /* One message to its record, as put/record_template.py makes it. */
 #include "put.h"
 
-
 #define MOST_LENGTH INT16_MAX /* of the properties */
 
 static int64_t properties_bytes(const Put *put)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -59,13 +59,12 @@ def record_columns(
     names: tuple[str, ...] = native.kernel.COLUMNS
     wanted = sum(1 << names.index(name) for name in types if name not in property_of)
     named = [name for name in types if name in property_of]
-    kernel, of_names = native.kernel, tuple(property_of[name].encode() for name in named)
-    arguments = (data, position, parts, wanted, of_names)
-    block = _block(kernel.columns_bytes(*arguments), data)
-    if block is None:
+    of_names = tuple(property_of[name].encode() for name in named)
+    made = native.kernel.columns(data, position, parts, wanted, of_names, _allocation(data))
+    if made is None:
         return None
-    *made, at, count = kernel.columns(*arguments, block)
-    arrays = _Arrays(block, names, made)
+    block, *places, at, count = made
+    arrays = _Arrays(block, names, places)
     columns = {
         name: arrays.text(len(names) + named.index(name), kind)
         if name in property_of
@@ -90,21 +89,25 @@ def property_values(
     kernel = native.kernel
     if len(names) > kernel.MOST_NAMES:
         return None
-    arguments = (data, start, count, tuple(name.encode() for name in names))
-    block = _block(kernel.values_bytes(*arguments), data)
-    if block is None:
+    of_names = tuple(name.encode() for name in names)
+    made = kernel.values(data, start, count, of_names, _allocation(data))
+    if made is None:
         return None
-    *made, refused_at, refused = kernel.values(*arguments, block)
-    arrays = _Arrays(block, kernel.COLUMNS, made)
+    block, *places, refused_at, refused = made
+    arrays = _Arrays(block, kernel.COLUMNS, places)
     columns = {name: arrays.text(at, pa.string()) for at, name in enumerate(names)}
     return RecordColumns(columns, arrays.rows_at(refused_at, refused))
 
 
-def _block(size: int, data: npt.NDArray[np.uint8]) -> Any:
-    """Return room for columns of some data; None if that is too much, or not known."""
-    if not 0 <= size <= _MOST_TIMES * len(data) + _MOST_MORE:
-        return None
-    return pa.allocate_buffer(size)  # of Arrow's pool: new pages cost a fifth of the time
+def _allocation(data: npt.NDArray[np.uint8]) -> Callable[[int], Any]:
+    """Return a function that makes room for columns of some data; it returns None for too much."""
+
+    def allocate(size: int) -> Any:
+        if size > _MOST_TIMES * len(data) + _MOST_MORE:
+            return None
+        return pa.allocate_buffer(size)  # of Arrow's pool: new pages cost a fifth of the time
+
+    return allocate
 
 
 class _Arrays(NamedTuple):

@@ -112,22 +112,20 @@ def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.
         hashed = np.empty(rows, np.int64)
         kernel.dispatch(data, positions, parts, codes, kinds, *entries, *numbering, hashed)
         kernel.dispatch_properties(bounds, data, hashes, flags, codes, kinds, *entries)
-        size = kernel.columns_bytes(data, positions, parts, wanted, names)
+        kernel.columns(data, positions, parts, wanted, names, bytearray)
     except ValueError:
         return
-    kernel.columns(data, positions, parts, wanted, names, bytearray(size))
 
 
 def name_values(kernel: Any, data: bytes, parts: Any, names: tuple[bytes, ...]) -> None:
     """Find some properties of records, or be refused."""
-    arguments = (data, parts[4].copy(), parts[5].copy(), names)
+    arguments = (data, parts[4].copy(), parts[5].copy())
+    found = np.empty(parts.shape[1], np.bool_)
     try:
-        size = kernel.values_bytes(*arguments)
+        kernel.values(*arguments, names, bytearray)
+        kernel.have_value(*arguments, (b"TAGS",), names, found)
     except ValueError:
         return
-    kernel.values(*arguments, bytearray(size))
-    found = np.empty(parts.shape[1], np.bool_)
-    kernel.have_value(*arguments[:3], (b"TAGS",), names, found)
 
 
 def select(kernel: Any, data: bytes, positions: Any, parts: Any, names: tuple[bytes, ...]) -> None:

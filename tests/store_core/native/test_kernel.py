@@ -32,6 +32,7 @@ from store_core.codec.record_frames import (
 from store_core.index.index_entries import index_entries
 from store_core.index.index_writer import EMPTY_HEADER, IndexFileWriter
 from store_core.layout import INDEX_ENTRY
+from store_core.native import record_columns
 from store_core.native.dispatch_columns import dispatch_columns, encoded_dispatch_columns
 from store_core.queue.dispatch_request import DispatchDecoder
 from tests.examples import examples
@@ -412,6 +413,12 @@ def test_refused_rows_come_from_numpy_in_order():
 
 
 ONE = np.zeros(1, np.int64)
+
+
+def short(size):
+    return bytearray(size - 8)
+
+
 BIG = np.array([2**31], np.int64)
 INTS = np.zeros(1, np.int32)
 INTS2 = np.zeros(2, np.int32)
@@ -457,19 +464,19 @@ def known_arguments(keys, entries):
         ),
         ("header_field", (DATA, ONE, 99, ONE), "no such field"),
         ("header_field", (DATA, ONE, 0, ONE), "expected an array of 4 bytes"),
-        ("columns_bytes", (DATA, ONE - 1, PARTS, 1, ()), "not inside the data"),
-        ("columns_bytes", (DATA, ONE, PARTS, 1, ()), "not inside the data"),
-        ("columns_bytes", (DATA, ONE, PARTS + 2**62, 1, ()), "not inside the data"),
-        ("columns_bytes", (DATA, ONE, PARTS + 201, 1, ()), "not inside the data"),
-        ("columns_bytes", (DATA, EMPTY, EMPTY, 1, (b"a",) * 33), "at most 32 names"),
-        ("values_bytes", (DATA, ONE - 1, ONE, ()), "not inside the data"),
-        ("values_bytes", (DATA, ONE + 201, ONE, ()), "not inside the data"),
-        ("values_bytes", (DATA, ONE + 1, ONE + 200, ()), "not inside the data"),
-        ("values_bytes", (DATA, ONE, ONE - 1, ()), "not inside the data"),
-        ("values_bytes", (np.zeros(2**31, np.uint8), ONE, BIG, ()), "not inside the data"),
-        ("values_bytes", (DATA, ONE, EMPTY, ()), "expected an array of 8 bytes"),
-        ("values_bytes", (DATA, ONE, ONE, (b"a",) * 33), "at most 32 names"),
-        ("values", (DATA, ONE, ONE, (b"a",), DATA[:0]), "expected an array of"),
+        ("columns", (DATA, ONE - 1, PARTS, 1, (), bytearray), "not inside the data"),
+        ("columns", (DATA, ONE, PARTS, 1, (), bytearray), "not inside the data"),
+        ("columns", (DATA, ONE, PARTS + 2**62, 1, (), bytearray), "not inside the data"),
+        ("columns", (DATA, ONE, PARTS + 201, 1, (), bytearray), "not inside the data"),
+        ("columns", (DATA, EMPTY, EMPTY, 1, (b"a",) * 33, bytearray), "at most 32 names"),
+        ("values", (DATA, ONE - 1, ONE, (), bytearray), "not inside the data"),
+        ("values", (DATA, ONE + 201, ONE, (), bytearray), "not inside the data"),
+        ("values", (DATA, ONE + 1, ONE + 200, (), bytearray), "not inside the data"),
+        ("values", (DATA, ONE, ONE - 1, (), bytearray), "not inside the data"),
+        ("values", (np.zeros(2**31, np.uint8), ONE, BIG, (), bytearray), "not inside the data"),
+        ("values", (DATA, ONE, EMPTY, (), bytearray), "expected an array of 8 bytes"),
+        ("values", (DATA, ONE, ONE, (b"a",) * 33, bytearray), "at most 32 names"),
+        ("values", (DATA, ONE, ONE, (b"a",), short), "expected an array of"),
         ("select", (DATA, ONE - 1, PARTS, 0, EMPTY, (), OK), "not inside the data"),
         ("select", (DATA, EMPTY, EMPTY, 0, np.full(3, 99), (), OK[:0]), "a range is a field"),
         ("select", (DATA, EMPTY, EMPTY, 0, np.full(3, -1), (), OK[:0]), "a range is a field"),
@@ -519,12 +526,30 @@ def known_arguments(keys, entries):
         ("link", (INTS, INTS, ONE, INTS, 2**31 - 1, np.zeros(20, np.uint8), ONE, INTS), "31 bits"),
         ("link", (INTS, INTS, ONE, INTS, 0, np.zeros(20, np.uint8), ONE, INTS), "no slots"),
         ("link", (INTS, INTS, ONE, INTS, 1, np.zeros(19, np.uint8), ONE, INTS), "of 20 bytes"),
-        ("columns", (DATA, EMPTY, EMPTY, 1, (), DATA), "expected an array of"),
+        ("columns", (DATA, EMPTY, EMPTY, 1, (), short), "expected an array of"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused(function, arguments, error):
     with pytest.raises(ValueError, match=error):
         getattr(KERNEL, function)(*arguments)
+
+
+@needs_kernel
+def test_without_a_block_there_are_no_columns():
+    assert KERNEL.values(DATA, ONE, ONE, (b"a",), lambda _: None) is None
+    assert KERNEL.columns(DATA, EMPTY, EMPTY, 1, (), lambda _: None) is None
+    with pytest.raises(KeyError):
+        KERNEL.columns(DATA, EMPTY, EMPTY, 1, (), {}.__getitem__)
+
+
+@needs_kernel
+def test_numpy_makes_columns_that_would_take_too_much_room(monkeypatch):
+    data, positions, _ = place_records([{**FIELDS, "properties_raw": b"a\1b\2"}], 0)
+    expected = MessageColumns(RecordFrames(data, 0, positions)).columns(NAMES)
+    monkeypatch.setattr(record_columns, "_MOST_MORE", -(2**40))
+    columns = MessageColumns(RecordFrames(data, 0, positions))
+    assert columns.columns(NAMES) == expected
+    assert columns.property_values("a").to_pylist() == ["b"]
 
 
 @needs_kernel
