@@ -98,6 +98,8 @@ class IndexQueries(ABC):
         self._max_msgs_num_batch = max_msgs_num_batch
         self._stopped = stopped
         self._whole: set[str] = set()
+        self._covered: tuple[tuple[object, ...], IndexCoverage] | None = None
+        """The last coverage and what it was asked for: searches by key ask for the same one."""
         self.files: tuple[IndexFileEntry, ...] = ()
         self.unusable: tuple[UnusableIndexFile, ...] = ()
 
@@ -219,22 +221,22 @@ class IndexQueries(ABC):
         store_timestamp_at: StoreTimestampAt,
     ) -> HashLookup:
         """Do as `lookup` for hashes (``index_file.key_hash``), with the hash of each candidate."""
-        coverage = self.coverage(min_phy_offset, end_offset, store_timestamp_at)
-        keys, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        distrusted = []
+        bounds = (min_phy_offset, end_offset, store_timestamp_at)
+        if self._covered is None or self._covered[0] != bounds:
+            self._covered = bounds, self.coverage(*bounds)
+        coverage = self._covered[1]
+        found, distrusted = [], []
         for hits in self._hits([path for path, _ in coverage.files], hashes):
             if isinstance(hits, UnusableIndexFile):
                 distrusted.append(hits)
-                continue
-            keys.append(hits.key)
-            offsets.append(hits.commit_log_offset)
+            else:
+                found.append(hits)
         if distrusted:
-            coverage = self.coverage(
-                min_phy_offset, end_offset, store_timestamp_at, distrusted=distrusted
-            )
-        places = np.concatenate(offsets)
+            coverage = self.coverage(*bounds, distrusted=distrusted)
+        keys = _joined([hits.key for hits in found])
+        places = _joined([hits.commit_log_offset for hits in found])
         inside = (places >= min_phy_offset) & (places < end_offset)
-        return HashLookup(np.concatenate(keys)[inside], places[inside], coverage)
+        return HashLookup(keys[inside], places[inside], coverage)
 
     def _hits(
         self, paths: Sequence[str], hashes: Int32s
@@ -284,6 +286,11 @@ class IndexQueries(ABC):
         """Return the start of the last record in any usable file; None without entries."""
         ends = [f.header.end_phy_offset for f in self.files if f.header.entry_count > 0]
         return max(ends, default=None)
+
+
+def _joined(columns: Sequence[Int64s]) -> Int64s:
+    """Return some columns of numbers one after the other."""
+    return columns[0] if len(columns) == 1 else np.concatenate([np.empty(0, np.int64), *columns])
 
 
 def _is_time_matched(header: IndexHeader, begin: int, end: int) -> bool:

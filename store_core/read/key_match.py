@@ -225,7 +225,7 @@ def distinct(numbers: Int64s) -> Int64s:
 
     That takes as long as the whole plan of a read by key, in each process that Spark starts.
     """
-    return np.unique(numbers, return_index=True)[0]
+    return np.unique(numbers, return_index=True)[0] if len(numbers) > 1 else numbers
 
 
 class HashCandidates(NamedTuple):

@@ -201,6 +201,21 @@ def test_a_file_with_a_damaged_chain_becomes_a_gap(tmp_path):
     assert [bad.path for bad in found.coverage.unusable] == [str(path)]
 
 
+def test_the_coverage_is_that_of_the_same_question(tmp_path):
+    times, asked = write_files(tmp_path, (0, 90)), []
+
+    def counted(offset):
+        asked.append(offset)
+        return times.get(offset)
+
+    service = service_of(tmp_path)
+    gaps = [service.lookup("T", [key], 0, 100, counted).coverage.gaps for key in ("k0", "k50")]
+    assert gaps[0] == gaps[1] == service.coverage(0, 100, times.get).gaps
+    assert asked == [90]
+    assert service.lookup("T", ["k0"], 50, 100, counted).coverage.gaps[0].start == 90
+    assert service.lookup("T", ["k0"], 0, 100, {}.get).coverage.files == ()
+
+
 def test_keys_beyond_the_log_are_no_candidates(tmp_path):
     times = write_files(tmp_path, (0, 90))
     found = service_of(tmp_path).lookup("T", ["k0", "k50", "k80"], 10, 91, times.get)
