@@ -121,7 +121,10 @@ def are_among(strings: Array, texts: Array) -> npt.NDArray[np.bool_]:
 
 
 def nullable_parts(array: Array | None) -> tuple[Any, Any, Any]:
-    """Return `binary_parts`, and which rows are valid: None if all are; thrice None: none is."""
+    """Return `binary_parts` and a column of which rows are valid, as the kernel takes them.
+
+    The column is None if all rows are valid; all three are None without an array.
+    """
     if array is None:
         return None, None, None
     offsets, data = binary_parts(array)

@@ -126,7 +126,7 @@ def patched_runs(
     Parameters
     ----------
     deleter
-        Deletes the staged files that were read; None: they are kept.
+        Deletes the staged files that were read; if None, they are kept.
 
     Raises
     ------

@@ -170,7 +170,7 @@ class StagedRecordsReader(Closing):
     Parameters
     ----------
     deleter
-        Deletes each file that was read to its end; None: files are kept.
+        Deletes each file that was read to its end; if None, files are kept.
     """
 
     def __init__(self, part: StagedPart, deleter: FileDeleter | None) -> None:
