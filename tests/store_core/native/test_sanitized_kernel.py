@@ -16,6 +16,7 @@ from tests.conftest import ROOT
 from tests.golden_store import STORE_NAMES, golden
 
 SANITIZERS = "-fsanitize=address,undefined"
+WARNINGS = "-Wall -Wextra -Wconversion -Wshadow -Werror"
 RECORDS, SOAK_RECORDS = 100_000, 10_000_000
 
 
@@ -24,7 +25,9 @@ def kernel(tmp_path_factory) -> Path:
     """Return a kernel that ends the process at the first access out of bounds."""
     library = tmp_path_factory.mktemp("sanitized") / "_kernel.so"
     sources = sorted(ROOT.glob("store_core/native/*.c"))
-    flags = shlex.split(f"-std=c11 -O1 -g {SANITIZERS} -fno-sanitize-recover=all -shared -fPIC")
+    flags = shlex.split(
+        f"-std=c11 -O1 -g {SANITIZERS} -fno-sanitize-recover=all -shared -fPIC {WARNINGS}"
+    )
     include = f"-I{sysconfig.get_path('include')}"
     subprocess.run(["gcc", *flags, include, *sources, "-o", library], check=True)
     return library
