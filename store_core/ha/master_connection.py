@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from store_core.message_store import MessageStore
 
 BUFFER_BYTES = 1 << 20
-_ROUNDS_AT_ONCE = 8
 _FLUSH_EVERY_S = 0.1
 _MUCH_UNFLUSHED_BYTES = 1 << 20
 _LONGEST_REST_S = 1.0
@@ -129,26 +128,39 @@ class MasterConnection:
             require_first(store, address, self._request, last, has_answered=has_answered)
 
     async def _receive(self) -> None:
-        rounds = 0
-        while True:
-            room = self._reader.room()
+        """Receive in callbacks of the loop, which spare each piece of data a turn of it."""
+        ended: asyncio.Future[None] = self._loop.create_future()
+
+        def receive() -> None:
+            if ended.done():  # cancelled, but the reader is not removed yet
+                return
             try:
-                count = await self._loop.sock_recv_into(self._sock, room)
-            except OSError as err:
-                raise ConnectionLostError(
-                    f"{self._settings.address}: {err.strerror or err}"
-                ) from err
-            if not count:
-                raise ConnectionLostError(f"{self._settings.address} closed the connection")
-            self._received_at = self._loop.time()
-            self._progress.last_read_ms = time.time_ns() // 1_000_000
-            runs = self._reader.take(count)
-            for run in runs:
-                self._accept(run)
-            self._after_round(bool(runs), is_full=count == len(room))
-            rounds += 1
-            if rounds % _ROUNDS_AT_ONCE == 0:  # receiving available data does not pause
-                await asyncio.sleep(0)
+                self._receive_once()
+            except Exception as err:
+                ended.set_exception(err)
+
+        self._loop.add_reader(self._sock, receive)
+        try:
+            await ended
+        finally:
+            self._loop.remove_reader(self._sock)
+
+    def _receive_once(self) -> None:
+        room = self._reader.room()
+        try:
+            count = self._sock.recv_into(room)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as err:
+            raise ConnectionLostError(f"{self._settings.address}: {err.strerror or err}") from err
+        if not count:
+            raise ConnectionLostError(f"{self._settings.address} closed the connection")
+        self._received_at = self._loop.time()
+        self._progress.last_read_ms = time.time_ns() // 1_000_000
+        runs = self._reader.take(count)
+        for run in runs:
+            self._accept(run)
+        self._after_round(bool(runs), is_full=count == len(room))
 
     def _accept(self, run: LogRun) -> None:
         offset, data = run

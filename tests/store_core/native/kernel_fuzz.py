@@ -20,6 +20,10 @@ import numpy as np
 
 from store_core.codec.message_codec import encode_message
 
+HEADER = (
+    b'{"code":10,"extFields":{"i":"KEYS\\u0001a\\"\\u0002","":""},"flag":1,"language":"JAVA",'
+    b'"opaque":-7,"remark":"no","serializeTypeCurrentRPC":"JSON","version":479}'
+)
 MOST_BYTES = 1 << 14
 RACED_BYTES, RACE_EVERY = 1 << 19, 500
 ODD = (0, 1, 2, 0x20, 0x7F, 0x80, 0xC3, 0xDA, 0xED, 0xFF)
@@ -233,6 +237,21 @@ def race(kernel: Any, text: bytes, chance: random.Random) -> None:
             each.result()
 
 
+def remoting(kernel: Any, data: bytes, chance: random.Random) -> None:
+    """Find the records of an answer, decode damaged headers, and encode any texts."""
+    kernel.plain_records(data, chance.choice([0, len(data)]), chance.choice([0, 1, -1]))
+    header = bytearray(HEADER)
+    for _ in range(chance.randrange(4)):
+        at = chance.randrange(len(header))
+        header[at : at + chance.randrange(3)] = chance.choice(b'"\\{},:u0nx').to_bytes(1, "big")
+    text = bytes(header[: chance.randrange(len(header) + 1)])
+    kernel.json_header(text, 0, len(text))
+    kernel.json_header(bytes(header), 0, len(header))
+    texts = [piece.decode("latin-1") for piece in data[: chance.randrange(400)].split(b"\0")]
+    fields = dict(zip(texts, reversed(texts)))
+    kernel.json_frame(1, fields, 0, "JAVA", 2, chance.choice([None, *texts]), 479, data)
+
+
 def main(path: str, most: str, seed: str, *logs: str) -> None:
     """Feed until so many records were decoded."""
     kernel, chance = load(path), random.Random(int(seed))
@@ -247,6 +266,7 @@ def main(path: str, most: str, seed: str, *logs: str) -> None:
         put(kernel, data, chance)
         if pieces % RACE_EVERY == 0:
             race(kernel, chance.choice(texts), chance)
+        remoting(kernel, data, chance)
         pieces += 1
     print(f"{records} records of {pieces} pieces, seed {seed}")
 
