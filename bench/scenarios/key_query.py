@@ -42,8 +42,13 @@ def warm_query(context: Context) -> list[Figure]:
             other=java,
             unit="us",
             higher_is_better=False,
+            must=must,
+            aim=aim,
         )
-        for name, call in (("query_message", query), ("find_messages", find))
+        for name, call, must, aim in (
+            ("query_message", query, 12, None),
+            ("find_messages", find, 20, 5),
+        )
     ]
 
 

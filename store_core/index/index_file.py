@@ -235,7 +235,7 @@ class IndexFile:
                 return self._hits_of_many(hashes)
             found += hits
         columns = np.array(found, np.int64).reshape(-1, len(IndexHits._fields)).T
-        return IndexHits(*columns)
+        return IndexHits(*np.ascontiguousarray(columns))
 
     def _chain_hits(self, wanted: int, key: int) -> list[tuple[int, int, int, int]] | None:
         """Return the rows of `IndexHits` of one hash; None if its chain is too long."""
