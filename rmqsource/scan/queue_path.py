@@ -378,8 +378,8 @@ def uncovered(
     order = np.argsort(begins, kind="stable")
     reached = np.empty(len(ends) + 1, np.int64)  # by the units before each one
     reached[0] = start
-    np.maximum.accumulate(ends.take(order), out=reached[1:])
-    np.maximum(reached, start, out=reached)
+    np.take(ends, order, out=reached[1:], mode="clip")  # without a copy for the sake of an error
+    np.maximum.accumulate(reached, out=reached)
     begins = np.append(begins.take(order), stop)
     inside = begins[:-1] < reached[:-1]
     if inside.any():
