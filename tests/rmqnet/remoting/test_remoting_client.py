@@ -2,6 +2,7 @@
 import asyncio
 import logging
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -680,14 +681,49 @@ async def test_requests_stay_in_order_when_a_server_takes_some_again():
         assert seen == [str(n) for n in range(11)]
 
 
-def invoked(client, address, command, timeout_s):
+@in_loop
+async def test_requests_of_a_turn_are_written_together_and_the_last_one_now():
+    seen = []
+    async with ScriptedServer(noting(seen)) as server, Client() as client:
+        await client.invoke(server.address, request(0), 5)
+        connection = client._connections[server.address]
+        connection._transport = transport = Mock(wraps=connection._transport)
+        work = [invoked(client, server.address, request(n), 5, is_last=False) for n in range(1, 4)]
+        assert transport.write.call_count == 1  # the first is not kept waiting
+        await asyncio.sleep(0)
+        assert transport.write.call_count == 2
+        work.append(invoked(client, server.address, request(4), 5, is_last=False))
+        work.append(invoked(client, server.address, request(5), 5, is_last=False))
+        work.append(invoked(client, server.address, request(6), 5))
+        assert transport.write.call_count == 4
+        await asyncio.gather(*work)
+        assert transport.write.call_count == 4
+        assert seen == [str(n) for n in range(7)]
+
+
+@in_loop
+async def test_the_end_of_a_request_without_a_coroutine_is_reported_once():
+    ends = []
+
+    def on_end(*end):
+        ends.append(end)
+
+    async with ScriptedServer(Peer.wait_end) as server, Client() as client:
+        for timeout_s in (0.05, 5):
+            client.invoke_then(server.address, request(), timeout_s, on_end, is_last=True)
+        await until(lambda: len(ends) == 1)
+    assert [type(error) for _, error in ends] == [RemotingTimeoutError, RemotingConnectError]
+    assert [response for response, _ in ends] == [None, None]
+
+
+def invoked(client, address, command, timeout_s, *, is_last=True):
     """Send a request without a coroutine; return a future of its answer."""
     future = asyncio.get_running_loop().create_future()
 
     def on_end(response, error):
         future.set_result(response) if error is None else future.set_exception(error)
 
-    client.invoke_then(address, command, timeout_s, on_end, is_last=True)
+    client.invoke_then(address, command, timeout_s, on_end, is_last=is_last)
     return future
 
 
