@@ -134,10 +134,7 @@ class ProcessQueue:
                     self._size_bytes -= _body_bytes(message)
             if not waiting:
                 self._size_bytes = 0  # a listener may have changed a body
-            offsets = self._offsets  # as `_first_offset`, which a call for each message would slow
-            while offsets and offsets[0] not in waiting:
-                offsets.popleft()
-            offset = offsets[0] if offsets else self._largest + 1
+            offset = self._first_offset()
             wake = None if self._on_room is None else self._take_wake()
         if wake is not None:
             wake()
