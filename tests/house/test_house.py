@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from store_core import native
 from tests.house.__main__ import as_table
 from tests.house.counts import (
     ROOT,
@@ -108,6 +109,7 @@ def test_the_tree_keeps_its_limits():
 
 
 @pytest.mark.full
+@pytest.mark.skipif(native.kernel is None, reason="the page counts with the kernel")
 def test_the_ways_are_as_long_as_the_page_says():
     """The rows are the acts, in their order."""
     page = (ROOT / "docs/developers/house.md").read_text("utf-8")
@@ -118,4 +120,4 @@ def test_the_ways_are_as_long_as_the_page_says():
 
 def test_a_task_of_spark_loads_few_modules():
     """Spark starts a Python process for each task, unless it finds an idle one."""
-    assert len(loaded_by_task()) <= 70
+    assert len(loaded_by_task()) <= 72
