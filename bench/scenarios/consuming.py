@@ -36,8 +36,8 @@ def push_consumer(context: Context) -> list[Figure]:
             rows=count,
             ours_seconds=ours,
             other_seconds=java,
-            must=0.25,
-            aim=0.5,
+            must=0.8,
+            aim=1,
         )
     ]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def one_thread(context: Context) -> list[Figure]:
     """Compare the third, warm rounds."""
     figures = []
-    for spec in (context.sizes.short, context.sizes.long):
+    for spec, must, aim in ((context.sizes.short, 1.5, 3), (context.sizes.long, 1.2, 2)):
         root = context.root(spec)
         ours, java = [], []
         for _ in range(context.decode_runs):
@@ -33,8 +33,8 @@ def one_thread(context: Context) -> list[Figure]:
                 rows=spec.messages,
                 ours_seconds=[figure["seconds"] for figure in ours],
                 other_seconds=[figure["seconds"] for figure in java],
-                must=0.35,
-                aim=1.0,
+                must=must,
+                aim=aim,
             )
         )
     return figures

@@ -39,8 +39,8 @@ def one_key(context: Context) -> list[Figure]:
             "job that yields nothing",
             ours_seconds=ours,
             other_seconds=empty,
-            must=2.0,
-            aim=1.3,
+            must=1.4,
+            aim=1.2,
         )
     ]
 
@@ -61,8 +61,8 @@ def small_topic(context: Context) -> list[Figure]:
                 "job that yields nothing",
                 ours_seconds=ours,
                 other_seconds=empty,
-                must=3.0,
-                aim=1.5,
+                must=1.5,
+                aim=1.2,
             )
         )
     return figures

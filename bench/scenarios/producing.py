@@ -38,7 +38,7 @@ def synchronous(context: Context) -> list[Figure]:
         count,
         _one_by_one,
         lambda cluster, topic: cluster.java_sync_seconds(topic, count),
-        (0.25, 0.5),
+        (0.8, 1.0),
     )
 
 
@@ -52,7 +52,7 @@ def asynchronous(context: Context) -> list[Figure]:
         count,
         _many_under_way,
         lambda cluster, topic: cluster.java_async_seconds(topic, count, _IN_FLIGHT),
-        (0.25, 0.5),
+        (0.9, 1.0),
     )
 
 
@@ -66,7 +66,7 @@ def batches(context: Context) -> list[Figure]:
         count,
         _in_batches,
         lambda cluster, topic: cluster.java_batch_seconds(topic, count, _BATCH),
-        (0.5, 1.0),
+        (1.0, 1.0),
     )
 
 

@@ -25,16 +25,24 @@ _POLL_SECONDS = 0.002
 def dispatch_all(context: Context) -> list[Figure]:
     """Open a store whose queues and index are gone."""
     lost = (CONSUME_QUEUE_DIR, INDEX_DIR)
-    return [_reopened(context, "k", "queues and index made anew from the log", lost, abort=False)]
+    what = "queues and index made anew from the log"
+    return [_reopened(context, "k", what, lost, (5, 10), abort=False)]
 
 
 def abnormal_recovery(context: Context) -> list[Figure]:
     """Open an intact store that was not stopped."""
-    return [_reopened(context, "l", "abnormal recovery of an intact store", (), abort=True)]
+    what = "abnormal recovery of an intact store"
+    return [_reopened(context, "l", what, (), (4, 8), abort=True)]
 
 
 def _reopened(
-    context: Context, letter: str, what: str, lost: tuple[str, ...], *, abort: bool
+    context: Context,
+    letter: str,
+    what: str,
+    lost: tuple[str, ...],
+    bounds: tuple[float, float],
+    *,
+    abort: bool,
 ) -> Figure:
     spec = context.sizes.short
     root = context.work / "reopened-store"
@@ -55,8 +63,8 @@ def _reopened(
         rows=spec.messages,
         ours_seconds=ours,
         other_seconds=java,
-        must=2,
-        aim=5,
+        must=bounds[0],
+        aim=bounds[1],
     )
 
 

@@ -160,8 +160,8 @@ def synchronous(context: Context) -> list[Figure]:
             rows=count,
             ours_seconds=ours,
             other_seconds=java,
-            must=0.25,
-            aim=0.6,
+            must=0.6,
+            aim=0.9,
         )
     ]
 

@@ -43,7 +43,7 @@ def _beside_append(context: Context, spec: StoreSpec) -> Figure:
         rows=spec.messages,
         ours_seconds=ours,
         other_seconds=other,
-        must=0.5,
+        must=0.7,
         aim=1.0,
     )
 

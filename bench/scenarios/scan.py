@@ -23,7 +23,7 @@ THREE_COLUMNS = "topic string, queue_offset bigint, body binary"
 def all_columns(context: Context) -> list[Figure]:
     """Scan with the full schema."""
     return [
-        _scan(context, spec, "a", "Spark scan, all columns", None, (0.6, 0.9))
+        _scan(context, spec, "a", "Spark scan, all columns", None, (0.84, 0.92))
         for spec in (context.sizes.short, context.sizes.long)
     ]
 
@@ -31,7 +31,7 @@ def all_columns(context: Context) -> list[Figure]:
 def three_columns(context: Context) -> list[Figure]:
     """Scan with a schema of three columns."""
     return [
-        _scan(context, spec, "b", "Spark scan, 3 columns", THREE_COLUMNS, (0.75, 0.95))
+        _scan(context, spec, "b", "Spark scan, 3 columns", THREE_COLUMNS, (0.9, 0.97))
         for spec in (context.sizes.short, context.sizes.long)
     ]
 

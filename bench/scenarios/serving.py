@@ -37,7 +37,7 @@ def producers(context: Context) -> list[Figure]:
             f"Java producer, {_THREADS} threads, asynchronous, 1 KB, to our broker",
             single,
             lambda cluster: cluster.java_threads_seconds("sent", single, _THREADS),
-            (0.15, 0.35),
+            (0.8, 1.0),
         ),
         _rates(
             context,
@@ -45,7 +45,7 @@ def producers(context: Context) -> list[Figure]:
             f"Java producer, batches of {_BATCH}, 1 KB, to our broker",
             batched,
             lambda cluster: cluster.java_batch_seconds("sent", batched, _BATCH),
-            (0.4, 0.8),
+            (0.8, 1.0),
         ),
     ]
 
@@ -65,7 +65,7 @@ def consumers(context: Context) -> list[Figure]:
             f"Java push consumer drains {count:,} of 1 KB from our broker",
             count,
             drain,
-            (0.3, 0.8),
+            (0.8, 1.0),
         )
     ]
 
@@ -87,8 +87,8 @@ def latency(context: Context) -> list[Figure]:
             other=min(each[at] for each in found["java"]),
             unit="ms",
             higher_is_better=False,
-            must=3.0,
-            aim=1.5,
+            must=1.3,
+            aim=1.0,
         )
         for at, what in enumerate(("median", "99th percentile"))
     ]

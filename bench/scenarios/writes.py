@@ -29,7 +29,7 @@ _THREADS = 8
 def append_batches(context: Context) -> list[Figure]:
     """Append whole batches; on both sides everything except the bodies is built while timed."""
     figures = []
-    for spec in (context.sizes.short, context.sizes.long):
+    for spec, must in ((context.sizes.short, 4.5), (context.sizes.long, 6)):
         work = partial(_append, MessageBatches(spec.body_bytes), spec.messages)
         ours, java = _in_turn(context, work, spec.messages, spec.body_bytes)
         figures.append(
@@ -40,8 +40,8 @@ def append_batches(context: Context) -> list[Figure]:
                 rows=spec.messages,
                 ours_seconds=ours["dispatched"],
                 other_seconds=java["put_and_dispatch"],
-                must=3,
-                aim=6,
+                must=must,
+                aim=8,
             )
         )
     return figures
@@ -61,8 +61,8 @@ def put_one_by_one(context: Context) -> list[Figure]:
             rows=count,
             ours_seconds=ours["put"],
             other_seconds=[seconds * count / spec.messages for seconds in java["put"]],
-            must=0.25,
-            aim=0.5,
+            must=0.6,
+            aim=1,
         ),
         time_figure(
             "j",
@@ -70,7 +70,7 @@ def put_one_by_one(context: Context) -> list[Figure]:
             "until acknowledged",
             ours_seconds=ours["dispatched"],
             other_seconds=ours["put"],
-            must=2,
+            must=1.5,
         ),
     ]
 
