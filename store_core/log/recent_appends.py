@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from store_core.native.dispatch_columns import DispatchColumns
 
-_MOST_VALUES = 1 << 21  # rows and entries, of 50 bytes each; the rest is read from the log
+_MOST_VALUES = 1 << 21  # rows, topics and entries, of 50 bytes; the rest is read from the log
+_PART_VALUES = 64  # as many take the bytes of an append's arrays without their values
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ class AppendedColumns:
 
     @property
     def values(self) -> int:
-        """Number of records, and of their entries."""
-        return len(self) + len(self.dispatched.entry_row)
+        """Number of values that take the memory of this."""
+        found = self.dispatched
+        return _PART_VALUES + len(self) + len(found.topics) + len(found.entry_row)
 
     @property
     def start(self) -> int:
@@ -70,13 +72,15 @@ class RecentAppends:
 
     def __init__(self) -> None:
         self._parts: dict[int, AppendedColumns] = {}
+        self._values = 0  # of all parts; summed up for each append, thousands would take long
         self._lock = threading.Lock()
 
     def add(self, part: AppendedColumns) -> None:
         """Keep the columns of an append, unless there are too many."""
         with self._lock:
-            if sum(held.values for held in self._parts.values()) + part.values <= _MOST_VALUES:
+            if self._values + part.values <= _MOST_VALUES:
                 self._parts[part.start] = part
+                self._values += part.values
 
     def take(self, start: int, stop: int, most_rows: int) -> AppendedColumns | None:
         """Return the appends that follow each other from an offset on, and forget those before.
@@ -94,6 +98,7 @@ class RecentAppends:
                 found.append(self._parts.pop(start))
                 start = found[-1].end
             self._parts = {at: part for at, part in self._parts.items() if at >= start}
+            self._values = sum(part.values for part in self._parts.values())
         return joined_appends(found) if found else None
 
     def next_start(self, start: int, stop: int) -> int:

@@ -203,6 +203,8 @@ class RecordBatchPutter:
         context = self._context
         if native.kernel is None or context.recent is None:
             return None
+        if len(columns.topics) > batch.num_rows:  # the whole batch's: too many for a small chunk
+            return None
         rows = slice(first, first + batch.num_rows)
         sys_flag = stored_flags(batch, columns.sys_flag[rows])
         dispatched = encoded_dispatch_columns(

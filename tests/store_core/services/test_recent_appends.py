@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from unittest import mock
 
@@ -117,7 +118,7 @@ class Driven:
 
 @needs_kernel
 @settings(max_examples=examples(150), deadline=None)
-@given(steps, st.sampled_from([1, 3, 1 << 16]), st.sampled_from([30, 1 << 21]), st.booleans())
+@given(steps, st.sampled_from([1, 3, 1 << 16]), st.sampled_from([150, 1 << 21]), st.booleans())
 def test_queues_and_index_are_the_same(tmp_path_factory, done, chunk, most, crc):
     found = []
     for kernel in (None, KERNEL):
@@ -194,10 +195,42 @@ def test_appends_before_the_place_are_forgotten_and_too_many_not_kept():
     recent.add(part_of(0, [9]))
     assert recent.take(5, 99, 9) is None
     assert recent.take(0, 99, 9) is None
-    with mock.patch.object(module, "_MOST_VALUES", 6):
+    with mock.patch.object(module, "_MOST_VALUES", 2 * part_of(0, [10]).values):
         for start in (10, 20, 30):
             recent.add(part_of(start, [10]))
-    assert recent.take(10, 99, 9).end == 30
+        assert recent.take(10, 30, 9).end == 30
+        recent.add(part_of(30, [10]))  # there is room again
+    assert recent.take(30, 99, 9).end == 40
+
+
+@needs_kernel
+@pytest.mark.parametrize("rows", [1, 40])
+def test_the_memory_of_small_appends_counts(tmp_path, rows):
+    driven = Driven(tmp_path)
+    some = [(f"T{k}", 0, b"KEYS\1k\2", 0, bytes(8)) for k in range(rows)]
+    driven.batch(some)
+    driven.dispatch(None)
+    recent = driven.store.services._recent
+    tracemalloc.start()
+    for _ in range(100):
+        driven.batch(some)
+    held = tracemalloc.get_traced_memory()[0]
+    values = sum(part.values for part in recent._parts.values())
+    recent.take(1 << 40, 1 << 40, 1)
+    freed = held - tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert freed < 60 * values
+    driven.close()
+
+
+@needs_kernel
+def test_the_many_topics_of_a_batch_are_not_kept_for_each_small_chunk(tmp_path):
+    driven = Driven(tmp_path)
+    some = [(f"T{k}", 0, b"", 0, bytes(8)) for k in range(9)]
+    with mock.patch("store_core.put.put_record_batch._CHUNK_ROWS", 3):
+        driven.batch(some)
+    assert not driven.store.services._recent._parts
+    driven.close()
 
 
 def test_rows_of_dispatch_columns():
