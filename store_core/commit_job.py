@@ -217,6 +217,7 @@ class _Committing:
         self.tail.adopt(self.commit.store_timestamp)
         self.steps.run("dispatch", self._dispatch)
         self.steps.run("flush", self.store.flush)
+        self.deleter.close()  # a file that vanishes would end the deletion of its directory
         finish(self.store.root, self.directory, self.commit, self.steps)
 
     def note(self) -> None:

@@ -96,6 +96,30 @@ def test_staged_records_go_as_they_get_into_the_log(tmp_path, monkeypatch):
     assert messages(tmp_path) == in_order([bodies(0, 11), bodies(1, 40)])
 
 
+def test_the_directory_is_deleted_after_the_files_in_it(tmp_path, monkeypatch):
+    may_delete, left = threading.Event(), []
+    delete, close = staged_records._delete, staged_records.FileDeleter.close
+
+    def delete_late(path):
+        assert may_delete.wait(10)
+        delete(path)
+
+    def close_it(deleter):
+        may_delete.set()
+        close(deleter)
+
+    def look(name):
+        if name == "before staging removal":
+            left.extend(directory.glob("*.records"))
+
+    monkeypatch.setattr(staged_records, "_delete", delete_late)
+    monkeypatch.setattr(staged_records.FileDeleter, "close", close_it)
+    job, directory = staged_job(tmp_path, "a", [bodies(0)])
+    commit(tmp_path, job, directory, hook=look)
+    assert left == []
+    assert not directory.exists()
+
+
 class Killer:
     """Raises at the n-th call."""
 
