@@ -169,7 +169,7 @@ class AsyncSending(Sending):
             else:
                 assert result is not None
                 self.future.set_result(result)
-        except (SystemExit, KeyboardInterrupt):  # raised by a callback: it would end the event loop
+        except BaseException:  # of a callback: it would end the connection, or the event loop
             logger.exception("a callback of a message to topic %s failed", self.message.topic)
 
 

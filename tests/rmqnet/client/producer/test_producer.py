@@ -618,6 +618,19 @@ class TestManyAtOnce:
         assert "a callback of a message to topic orders" in caplog.text
         assert producer.send(order())
 
+    def test_a_callback_that_is_cancelled_does_not_end_the_connection(self, broker, producer):
+        def cancelled(_: object) -> None:
+            raise asyncio.CancelledError
+
+        hold = Hold()
+        broker.before = hold
+        futures = [producer.send_async(order()) for _ in range(20)]
+        futures[0].add_done_callback(cancelled)
+        hold.open()
+        assert producer.flush(10)
+        assert all(future.result(10) for future in futures)
+        assert len(broker.stored) == len(futures)
+
     def test_after_a_flush_all_callbacks_have_run(self, broker, producer):
         seen = []
 
