@@ -351,9 +351,8 @@ class IndexFileWriter:
             used = link(entries, slot, held, key_hash, commit_log_offset, store_timestamp)
             self.header = self._written(entries, slot, used, store_timestamp)
         except BaseException:  # not only of the disk: memory or numpy's own files may fail, too
-            changed = np.flatnonzero(slot >= 0)[
-                ::-1
-            ]  # of entries that share a slot the first counts
+            # Of entries that share a slot the first counts: it is assigned last.
+            changed = np.flatnonzero(slot >= 0)[::-1]
             self._slots[slot[changed]] = held[changed]
             raise
 
