@@ -354,21 +354,20 @@ class RemotingConnection(asyncio.Protocol):
         self._deadline_timer = None
         now = self._loop.time() + _CLOCK_SECONDS
         late = [request for request in self.waiting.values() if request.deadline <= now]
-        is_silent = False
-        for request in sorted(late, key=_deadline):
+        for request in late:
             del self.waiting[request.opaque]
-            is_silent = is_silent or self._was_silent_since(request)
+        if self.waiting:
+            self._set_deadline(min(map(_deadline, self.waiting.values())))
+        if any(map(self._was_silent_since, late)):
+            self.reason = "the server was silent"
+            self.abort()  # first: what is sent again now has to go over another connection
+        for request in sorted(late, key=_deadline):
             name = request_name(request.command.code)
             request.fail(
                 RemotingTimeoutError(
                     f"{self.address} did not answer {name} within {request.timeout_s:g} s"
                 )
             )
-        if self.waiting:
-            self._set_deadline(min(map(_deadline, self.waiting.values())))
-        if is_silent:
-            self.reason = "the server was silent"
-            self.abort()
         self._close_if_done()
 
     def _was_silent_since(self, request: WaitingRequest) -> bool:

@@ -354,6 +354,22 @@ async def test_a_server_that_is_silent_for_the_whole_time_is_connected_anew():
 
 
 @in_loop
+async def test_what_is_sent_again_at_once_takes_another_connection_than_the_silent_one():
+    async with ScriptedServer(answer_once, Peer.answer_all) as server, Client(QUICK) as client:
+        assert await ask(client, server) == "0"
+        again = []
+
+        def send_again(response, error):
+            assert isinstance(error, RemotingTimeoutError)
+            again.append(invoked(client, server.address, request(2), 5))
+
+        client.invoke_then(server.address, request(1), 1.1, send_again, is_last=True)
+        await until(lambda: again)
+        assert (await again[0]).ext_fields["number"] == "2"
+        assert len(server.peers) == 2
+
+
+@in_loop
 async def test_one_slow_answer_among_others_does_not_end_the_connection():
     async def script(peer):
         await peer.read()  # never answered
