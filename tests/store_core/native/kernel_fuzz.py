@@ -27,6 +27,14 @@ HEADER = (
 MOST_BYTES = 1 << 14
 RACED_BYTES, RACE_EVERY = 1 << 19, 500
 ODD = (0, 1, 2, 0x20, 0x7F, 0x80, 0xC3, 0xDA, 0xED, 0xFF)
+HEADER = (
+    b'{"code":310,"extFields":{"a":"g\\u0001","b":"\\"\\\\"},"flag":0,"language":"JAVA",'
+    b'"opaque":-7,"remark":"why","other":"x","version":479}'
+)
+JSON_PARTS = (
+    *(b'"', b"\\", b",", b"{", b"}", b":", b"null", b"{}", b"-", b"9", b"2147483648", b"\xff"),
+    *(b"\\u0041", b"\\u00e9", b"\\u00", b'"code":1,', b'"a":"b",'),
+)
 
 
 def load(path: str) -> Any:
@@ -78,7 +86,8 @@ def feed(kernel: Any, data: bytes, chance: random.Random) -> int:
     positions = np.append(starts[:count], np.array([*anywhere, 2**63 - 1, -(2**63)], np.int64))
     parts, ok = np.empty((6, len(positions)), np.int64), np.empty(len(positions), np.bool_)
     base = 0 if chance.random() < 0.9 else chance.randrange(-(2**63), 2**63)
-    kernel.place_records(data, base, positions, parts, ok, *np.empty((2, len(ok)), np.int32))
+    bases = chance.choice([base, np.full(len(ok), base, np.int64)])
+    kernel.place_records(data, bases, positions, parts, ok, *np.empty((2, len(ok)), np.int32))
     for field in range(len(kernel.HEADER_FIELDS)):
         found = np.empty(2 * len(positions), np.int32)
         for width in (1, 2):
@@ -90,6 +99,7 @@ def feed(kernel: Any, data: bytes, chance: random.Random) -> int:
     whole, places = positions[rows], parts.take(rows, axis=1)
     crcs = np.empty(len(rows), np.uint32)
     kernel.crc32_ranges(data, places[0].copy(), places[0] + places[1], crcs)
+    kernel.plain_records(data, min(begin, size), chance.choice([0, 0xB1]))
     decode(kernel, data, whole, places, chance)
     if len(rows):
         places = places.copy()
@@ -104,42 +114,34 @@ def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.
     wanted = chance.choice([every, chance.randrange(every + 1) & every])
     names = tuple(chance.sample([b"TAGS", b"UNIQ_KEY", b"a", b"", b"KEYS"], chance.randrange(4)))
     rows = len(positions)
-    name_values(kernel, data, parts, names)
-    select(kernel, data, positions, parts, names)
     room = len(data) + 2 * rows if chance.random() < 0.9 else chance.randrange(9)
     entries = [np.empty(room, kind) for kind in (np.int32, np.int32, np.bool_)]
     codes, kinds = np.empty(rows, np.int32), np.empty(rows, np.uint8)
     numbering = *np.empty((2, rows), np.int32), np.empty(1 << rows.bit_length(), np.int32)
     bounds = np.cumsum([chance.randrange(200) for _ in range(rows + 1)]).astype(np.int32)
     hashes, flags = np.zeros(rows, np.uint32), np.zeros(rows, np.int32)
-    try:
-        hashed = np.empty(rows, np.int64)
-        kernel.dispatch(data, positions, parts, codes, kinds, *entries, *numbering, hashed)
-        kernel.dispatch_properties(bounds, data, hashes, flags, codes, kinds, *entries)
-        kernel.columns(data, positions, parts, wanted, names, bytearray)
-    except ValueError:
-        return
-
-
-def name_values(kernel: Any, data: bytes, parts: Any, names: tuple[bytes, ...]) -> None:
-    """Find some properties of records, or be refused."""
-    arguments = (data, parts[4].copy(), parts[5].copy())
-    found = np.empty(parts.shape[1], np.bool_)
-    try:
-        kernel.values(*arguments, names, bytearray)
-        kernel.have_value(*arguments, (b"TAGS",), names, found)
-    except ValueError:
-        return
-
-
-def select(kernel: Any, data: bytes, positions: Any, parts: Any, names: tuple[bytes, ...]) -> None:
-    """Select some records by all fields, or be refused."""
+    hashed, found = np.empty(rows, np.int64), np.empty(rows, np.bool_)
     ranges = [(field, -(2**63), 2**62) for field in range(len(kernel.HEADER_FIELDS))]
-    keep = np.empty(len(positions), np.bool_)
-    try:
-        kernel.select(data, positions, parts, 12, np.array(ranges, np.int64), names, keep)
-    except ValueError:
-        return
+    records, texts = (data, positions, parts), (data, parts[4].copy(), parts[5].copy())
+    topics = chance.choice([(), names, (b"T", *names)])
+    accepted_or_refused(
+        (kernel.values, (*texts, names, bytearray)),
+        (kernel.have_value, (*texts, (b"TAGS",), names, found)),
+        (kernel.select, (*records, 12, np.array(ranges, np.int64), topics, found)),
+        (kernel.number_topics, (*records, *numbering)),
+        (kernel.dispatch, (*records, codes, kinds, *entries, *numbering, hashed)),
+        (kernel.dispatch_properties, (bounds, data, hashes, flags, codes, kinds, *entries)),
+        (kernel.columns, (*records, wanted, names, bytearray)),
+    )
+
+
+def accepted_or_refused(*calls: tuple[Any, tuple[Any, ...]]) -> None:
+    """Call functions, each of which may refuse its arguments."""
+    for function, arguments in calls:
+        try:
+            function(*arguments)
+        except ValueError:
+            continue
 
 
 def encode(kernel: Any, data: bytes, chance: random.Random) -> None:
@@ -153,16 +155,13 @@ def encode(kernel: Any, data: bytes, chance: random.Random) -> None:
         if chance.random() < 0.05:
             offsets[chance.randrange(rows + 1)] = chance.choice([-1, 2**31 - 1, len(data) + 1])
         texts += [offsets.astype(np.int32), data]
-    sizes = [int(texts[at][-1]) for at in range(0, 12, 2)]
+    sizes = [int(offsets[-1]) - int(offsets[0]) for offsets in texts[::2]]
     size = 75 * rows + sum(sizes) + chance.choice([0, 0, rows, 1, -1])
     size = size if 0 <= size < 1 << 20 else 9
     out = [np.empty(rows, kind) for kind in (np.int64, np.int64, np.int32)]
     kinds = (np.int32, np.int32, np.int32, np.int64, np.int32, np.int64)
     numbers = [chance.choice([None, np.zeros(rows, kind)]) for kind in kinds]
-    try:
-        kernel.encode(bytearray(size), *out, *texts, *numbers)
-    except ValueError:
-        return
+    accepted_or_refused((kernel.encode, (bytearray(size), *out, *texts, *numbers)))
 
 
 def known(kernel: Any, data: bytes, chance: random.Random) -> None:
@@ -185,15 +184,11 @@ def known(kernel: Any, data: bytes, chance: random.Random) -> None:
         np.empty(rows + 1, np.int32),
         bytearray(3 * len(data) + 21 * rows - chance.randrange(9)),
     )
-    for function, arguments in (
+    accepted_or_refused(
         (kernel.dispatch_values, (codes[0], codes[1], *texts, codes[2], kinds, *entries)),
         (kernel.join_properties, ((b"KEYS", b"", b"TAGS"), *joined, *texts)),
         (kernel.patch, (bytearray(len(data)), *values, chance.choice([5, values[0]]))),
-    ):
-        try:
-            function(*arguments)
-        except ValueError:
-            continue
+    )
 
 
 def link(kernel: Any, chance: random.Random) -> None:
@@ -214,14 +209,44 @@ def put(kernel: Any, data: bytes, chance: random.Random) -> None:
     pieces = [data[min(a, b) : max(a, b)] for a, b in zip(cuts, cuts[1:])]
     texts = {str(piece): piece.decode("latin-1") for piece in pieces}
     properties: Any = chance.choice([texts, pieces[0], data])
-    hosts = [data[: chance.choice([8, 8, 20, 7])] for _ in range(2)]
+    hosts = [data[: chance.choice([8, 8, 8, 20, 20, 7])] for _ in range(2)]
     marks = (pieces[1], pieces[2][:3], b"TAGS")[: chance.randrange(4)]
-    numbers = [chance.choice([0, 1, 2**31 - 1, -1, 2**63]) for _ in range(6)]
+    numbers = [chance.choice([*([0, 1, 2**31 - 1, -1] * 9), 2**63]) for _ in range(6)]
     record = kernel.encode_put(
         pieces[3], 0, pieces[4], 250, properties, marks, *numbers[:4], *hosts, *numbers[4:]
     )
     record = record or bytearray(chance.randrange(120))
     kernel.patch_put(record, *numbers[:3])
+
+
+def remote(kernel: Any, data: bytes, chance: random.Random) -> None:
+    """Encode a header of pieces of the data, and decode it with some bytes changed."""
+    cuts = sorted(chance.randrange(min(len(data), 600) + 1) for _ in range(8))
+    pieces = [data[a:b].decode("latin-1") for a, b in zip(cuts, cuts[1:])]
+    if chance.random() < 0.8:  # otherwise few of them are ASCII
+        pieces = [piece.encode("ascii", "ignore").decode() for piece in pieces]
+    most = chance.choice([0, 3, 3, 63, 64, 65])
+    fields = {f"{number}{pieces[number % 7]}": pieces[number % 5] for number in range(most)}
+    numbers = [chance.choice([*([0, -1, 2**31 - 1] * 4), 2**31]) for _ in range(4)]
+    remark = chance.choice([None, pieces[5], pieces[5], "\udfff"])
+    frame = kernel.json_frame(
+        numbers[0], fields, numbers[1], pieces[6], numbers[2], remark, numbers[3], data[:99]
+    )
+    header = frame[8 : 8 + int.from_bytes(frame[5:8], "big")] if frame else HEADER
+    kernel.json_header(header, 0, len(header))
+    for piece in (damaged(header, chance), damaged(HEADER, chance)):
+        begin, end = sorted(chance.randrange(len(piece) + 1) for _ in range(2))
+        kernel.json_header(piece, 0, len(piece))
+        kernel.json_header(piece, begin, end)
+
+
+def damaged(header: bytes, chance: random.Random) -> bytes:
+    """Return a header with a few bytes replaced by parts of JSON."""
+    piece = bytearray(header)
+    for _ in range(chance.randrange(1, 4)):
+        at = chance.randrange(len(piece) + 1)
+        piece[at : at + chance.randrange(3)] = chance.choice(JSON_PARTS)
+    return bytes(piece[: chance.randrange(len(piece) + 1)] if chance.random() < 0.3 else piece)
 
 
 def race(kernel: Any, text: bytes, chance: random.Random) -> None:
@@ -264,6 +289,7 @@ def main(path: str, most: str, seed: str, *logs: str) -> None:
         known(kernel, data, chance)
         link(kernel, chance)
         put(kernel, data, chance)
+        remote(kernel, data, chance)
         if pieces % RACE_EVERY == 0:
             race(kernel, chance.choice(texts), chance)
         remoting(kernel, data, chance)
