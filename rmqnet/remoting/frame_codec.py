@@ -211,7 +211,9 @@ def _native_frame(command: RemotingCommand) -> bytes | None:
 def _natively_decoded(data: bytes, begin: int, end: int) -> RemotingCommand | None:
     """Return the command of a JSON header; None if the kernel leaves it to Python."""
     kernel = native.kernel
-    found = None if kernel is None else kernel.json_header(data, begin, end)
+    if kernel is None or end - begin > _MAX_JSON_VALUES:  # the kernel does not count the values
+        return None
+    found = kernel.json_header(data, begin, end)
     if found is None:
         return None
     code, fields, remark, opaque, flag, language, version = found
