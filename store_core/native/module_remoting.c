@@ -113,14 +113,15 @@ PyObject *json_frame(PyObject *module, PyObject *const *args, Py_ssize_t given)
     if (given != 8) return PyErr_Format(PyExc_TypeError, "expected 8 arguments, not %zd", given);
     header.fields = 0;
     header.remark = (Piece){0};
-    if (!PyDict_Check(args[1]) || !get_number(args[0], &header.code) || !get_number(args[2], &header.flag) ||
-        !get_number(args[4], &header.opaque) || !get_number(args[6], &header.version))
+    if (!PyDict_CheckExact(args[1]) || !get_number(args[0], &header.code) || !get_number(args[2], &header.flag) ||
+        !get_number(args[4], &header.opaque) || !get_number(args[6], &header.version) ||
+        PyObject_GetBuffer(args[7], &body, PyBUF_SIMPLE) < 0)
         return refused();
+    /* An object that has a buffer may run code, which may change the fields: not from here on. */
     int64_t fields = get_fields(args[1], &header), language = get_text(args[3], &header.language);
     int64_t remark = args[5] == Py_None ? 0 : get_text(args[5], &header.remark);
-    if (fields < 0 || language < 0 || remark < 0) return refused();
-    if (PyObject_GetBuffer(args[7], &body, PyBUF_SIMPLE) < 0) return refused();
-    PyObject *frame = frame_of(&header, FIXED_BYTES + fields + language + remark, &body);
+    int is_good = fields >= 0 && language >= 0 && remark >= 0;
+    PyObject *frame = is_good ? frame_of(&header, FIXED_BYTES + fields + language + remark, &body) : refused();
     PyBuffer_Release(&body);
     return frame;
 }

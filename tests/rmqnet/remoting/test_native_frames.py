@@ -3,6 +3,8 @@
 
 import json
 import random
+import sys
+from collections import OrderedDict
 
 import pytest
 from hypothesis import given, settings
@@ -119,6 +121,32 @@ def test_the_kernel_leaves_other_values_to_python():
     assert native_frame(RemotingCommand(1, remark="\u20ac")) is None
 
 
+def test_fields_in_an_order_of_their_own_are_left_to_python():
+    command = RemotingCommand(1, OrderedDict(a="1", b="2"))
+    command.ext_fields.move_to_end("a")
+    numpy, kernel = by_both(lambda: encoded(command))
+    assert kernel == numpy
+
+
+class Clearing:
+    """A body that changes the fields when its buffer is asked for."""
+
+    def __init__(self, fields):
+        self.fields, self.others = fields, []
+
+    def __buffer__(self, _):
+        self.fields.clear()
+        self.others += [f"{number}" + "y" * 4000 for number in range(50)]
+        return memoryview(b"body")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="only types in C have buffers")
+def test_fields_are_read_after_the_code_of_a_body_has_run():
+    fields = {f"n{number}": f"{number}" + "x" * 4000 for number in range(9)}
+    found = native_frame(RemotingCommand(1), fields, Clearing(fields))
+    assert found == native_frame(RemotingCommand(1), {}, b"body")
+
+
 def test_a_frame_of_the_kernel_that_is_too_long_is_refused():
     command = RemotingCommand(1, {}, bytes(100))
     length = len(encode_frame(command))
@@ -153,6 +181,18 @@ def test_the_kernel_decodes_every_cut_header_as_python_does():
     for end in range(len(header)):
         numpy, kernel = by_both(lambda end=end: outcome(raw_frame(header[:end])))
         assert kernel == numpy
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b',"other":1' * 200_001,
+        b',"extFields":{"ids":"' + b"," * 200_001 + b'"}',
+    ],
+)
+def test_a_header_of_too_many_values_is_refused(rest):
+    for found in by_both(lambda: outcome(raw_frame(b'{"code":1,"opaque":2' + rest + b"}"))):
+        assert "a header of more than 200000 values" in found
 
 
 def test_the_kernel_decodes_recorded_frames_itself():
