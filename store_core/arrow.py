@@ -106,9 +106,13 @@ def take_bytes(array: Array, rows: Array, most_bytes: int) -> Array:
 
 
 def binary_parts(array: Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return (offsets, bytes) of a string or binary array without copying; bytes start at 0."""
+    """Return (offsets, bytes) of a string or binary array without copying; bytes start at 0.
+
+    Only offsets that are not aligned, as those of a batch in other bytes may be, are copied.
+    """
     buffers = array.buffers()
     offsets = np.frombuffer(buffers[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    offsets = np.require(offsets, requirements="A")
     if buffers[2] is None:
         return offsets, np.empty(0, np.uint8)
     return offsets, np.frombuffer(buffers[2], np.uint8)

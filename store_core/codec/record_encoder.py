@@ -187,7 +187,7 @@ def _numbers(batch: RecordBatch, name: str) -> npt.NDArray[Any]:
         raise ValueError(f"column {name} is null in row {column.is_null().index(True).as_py()}")
     kind = pa.int32() if HEADER_IPV4.dtype[name].itemsize == 4 else pa.int64()  # noqa: PLR2004
     numbers: npt.NDArray[Any] = column.cast(kind).to_numpy(zero_copy_only=False)
-    return numbers
+    return np.require(numbers, requirements="A")
 
 
 def _lengths(array: Array) -> Int64s:

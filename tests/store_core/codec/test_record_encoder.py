@@ -89,6 +89,20 @@ def test_equals_the_scalar_encoder(rows, skipped):
     ]
 
 
+@pytest.mark.parametrize("before", range(1, 8))
+def test_columns_may_lie_anywhere_in_memory(before):
+    row = {**dict.fromkeys(TYPES, 5), "topic": b"T", "body": b"b", "properties_raw": b"a\1b\2"}
+    row.update(born_host=bytes(8), store_host=bytes(20))
+    batch, sink = batch_of([row, row]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    received = pa.py_buffer(bytes(before) + sink.getvalue().to_pybytes()).slice(before)
+    (moved,) = pa.ipc.open_stream(received)
+    assert moved.column("body").buffers()[1].address % 8
+    encoded = encode_records(moved, store_host=STORE_HOST)
+    assert records_of(encoded) == records_of(encode_records(batch, store_host=STORE_HOST))
+
+
 @given(rows_and_places)
 def test_the_property_crc_equals_that_of_single_records(rows):
     fields, places = [r for r, _ in rows], [p for _, p in rows]
