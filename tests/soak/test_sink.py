@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -104,12 +105,35 @@ def test_kills_of_spark(tmp_path, soak_seed):
             assert job.stdout is not None
             assert job.stdout.readline() == f"{READY}\n"
             time.sleep(generator.uniform(0, _LONGEST_S))  # the moment of the kill
-            os.killpg(job.pid, signal.SIGKILL)
+            _kill_session(job.pid)
         last = Ledger(str(root)).last_version(APPLICATION)
         if last is not None:
             committed = list(range(last + 1))
             version = last + 1
         version += judge_store(root, committed, version, 1 + kill % 3)
+
+
+def _kill_session(leader: int) -> None:
+    """Kill Spark and its Python workers, which are in groups of their own, and await their end."""
+    while alive := [pid for pid in _processes() if _session(pid) == leader]:
+        for pid in alive:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+
+
+def _session(process: int) -> int | None:
+    """Return the session of a process; None if it has ended."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, _, _, session = status.rpartition(")")[2].split()[:4]
+    return None if state in "ZX" else int(session)
 
 
 def test_killed_between_its_commit_and_sparks_own(tmp_path):
