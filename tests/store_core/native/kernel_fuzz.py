@@ -262,21 +262,6 @@ def race(kernel: Any, text: bytes, chance: random.Random) -> None:
             each.result()
 
 
-def remoting(kernel: Any, data: bytes, chance: random.Random) -> None:
-    """Find the records of an answer, decode damaged headers, and encode any texts."""
-    kernel.plain_records(data, chance.choice([0, len(data)]), chance.choice([0, 1, -1]))
-    header = bytearray(HEADER)
-    for _ in range(chance.randrange(4)):
-        at = chance.randrange(len(header))
-        header[at : at + chance.randrange(3)] = chance.choice(b'"\\{},:u0nx').to_bytes(1, "big")
-    text = bytes(header[: chance.randrange(len(header) + 1)])
-    kernel.json_header(text, 0, len(text))
-    kernel.json_header(bytes(header), 0, len(header))
-    texts = [piece.decode("latin-1") for piece in data[: chance.randrange(400)].split(b"\0")]
-    fields = dict(zip(texts, reversed(texts)))
-    kernel.json_frame(1, fields, 0, "JAVA", 2, chance.choice([None, *texts]), 479, data)
-
-
 def main(path: str, most: str, seed: str, *logs: str) -> None:
     """Feed until so many records were decoded."""
     kernel, chance = load(path), random.Random(int(seed))
@@ -292,7 +277,6 @@ def main(path: str, most: str, seed: str, *logs: str) -> None:
         remote(kernel, data, chance)
         if pieces % RACE_EVERY == 0:
             race(kernel, chance.choice(texts), chance)
-        remoting(kernel, data, chance)
         pieces += 1
     print(f"{records} records of {pieces} pieces, seed {seed}")
 
