@@ -23,6 +23,7 @@ KEY := $(shell { pwd; $(PYTHON) -V 2>&1; cat setup.cfg pyproject.toml; grep '^__
 READY := $(VENV)/ready-$(KEY)
 # The kernel is built again when it changes.
 READY_KERNEL := $(VENV)/kernel-$(KEY)-$(shell cat setup.py store_core/native/*.[ch] | cksum | cut -d ' ' -f 1)
+KERNEL := $(filter-out %/layout.h,$(wildcard store_core/native/*.[ch]))
 READY_LINT := $(VENV)/lint-$(KEY)
 READY40 := $(VENV40)/ready-$(KEY)
 READY_SPARK := $(VENV)/spark-home-$(KEY)
@@ -66,6 +67,7 @@ soak: $(READY_KERNEL) $(READY40) java ## long tests (MINUTES=10 SEED=1 STORES=10
 lint: $(READY_LINT) ## style, types, import layers
 	$(BIN)/ruff check --config conf/ruff.toml .
 	$(BIN)/ruff format --config conf/ruff.toml --check .
+	$(BIN)/clang-format --style=file:conf/clang-format --dry-run --Werror $(KERNEL)
 	$(BIN)/codespell
 	$(BIN)/mypy --strict store_core rmqnet rmqsource bench pyspark_rocketmq.py pyspark_rocketmq_store.py
 	$(BIN)/lint-imports --config setup.cfg

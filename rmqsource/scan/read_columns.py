@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Callable
 
 from rmqsource.safe_text import printable
@@ -75,7 +74,8 @@ def _reading(
     from rmqsource.scan.message_batches import ReadRequest  # noqa: PLC0415
     from rmqsource.scan.message_reader import read_split  # noqa: PLC0415
 
-    return partial(read_split, request=ReadRequest.from_options(options, predicate, columns))
+    request = ReadRequest.from_options(options, predicate, columns)
+    return lambda split: read_split(split, request)
 
 
 def plan_read(options: SourceOptions, predicate: ScanPredicate) -> list[StorePlan]:

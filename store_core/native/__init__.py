@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 SWITCH = "ROCKETMQ_STORE_NATIVE"
-_INTERFACE = 1
+_INTERFACE = 2
 """Raised with `INTERFACE` of module.c at each change of a function's arguments or results."""
 
 

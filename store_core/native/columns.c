@@ -285,7 +285,8 @@ static inline void fill_numbers(Decoding *d, int64_t row, bytes record, bytes af
     PUT(sys_flag, int32_t, read_i4(record + AT_SYS_FLAG));
     PUT(body_crc, int32_t, read_i4(record + AT_BODY_CRC));
     PUT(reconsume_times, int32_t, read_i4(after_hosts));
-    PUT(prepared_transaction_offset, int64_t, read_i8(after_hosts + AT_PREPARED_TRANSACTION_OFFSET - AT_RECONSUME_TIMES));
+    PUT(prepared_transaction_offset, int64_t,
+        read_i8(after_hosts + AT_PREPARED_TRANSACTION_OFFSET - AT_RECONSUME_TIMES));
     PUT(born_timestamp, int64_t, born * 1000);
     PUT(store_timestamp, int64_t, stored * 1000);
 #undef PUT
@@ -339,7 +340,8 @@ static int fill_row(Decoding *d, int64_t row, Row *made)
         note_host(&made->born_host, record + AT_BORN_HOST, born_bytes);
         add_host(columns + of_born_host, &made->born_host);
     }
-    if (is_wanted(d, of_store_host) || is_wanted(d, of_message_id)) note_host(&made->store_host, store_time + 8, store_bytes);
+    if (is_wanted(d, of_store_host) || is_wanted(d, of_message_id))
+        note_host(&made->store_host, store_time + 8, store_bytes);
     if (is_wanted(d, of_store_host)) add_host(columns + of_store_host, &made->store_host);
     if (is_wanted(d, of_message_id)) add_id(columns + of_message_id, &made->store_host, record + AT_COMMIT_LOG_OFFSET);
     if (is_wanted(d, of_body)) add(columns + of_body, body, parts[1][row], end);

@@ -8,6 +8,7 @@
 #define MOST_NAMES 32 /* properties asked for by name */
 
 /* Numbers first, then texts; the names are those of table messages. */
+/* clang-format off */
 #define NUMBER_COLUMNS(COLUMN)                                                                   \
     COLUMN(queue_id, 4) COLUMN(queue_offset, 8) COLUMN(commit_log_offset, 8) COLUMN(store_size, 4) \
     COLUMN(flag, 4) COLUMN(sys_flag, 4) COLUMN(body_crc, 4) COLUMN(reconsume_times, 4)           \
@@ -15,6 +16,7 @@
 #define TEXT_COLUMNS(COLUMN)                                                                     \
     COLUMN(topic) COLUMN(message_id) COLUMN(born_host) COLUMN(store_host) COLUMN(body)           \
     COLUMN(properties_raw)
+/* clang-format on */
 
 enum {
 #define NUMBER(name, width) of_##name,

@@ -6,7 +6,7 @@
 #include "dispatch.h"
 #include "properties.h"
 
-#define FACTOR 31u          /* of String.hashCode */
+#define FACTOR 31u           /* of String.hashCode */
 #define FACTOR_8 0x94446F01u /* its eighth power */
 
 /* Return the polynomial of eight bytes, the lowest first: neighbours join in wider and wider fields. */
@@ -158,7 +158,8 @@ static int dispatch_row(Dispatch *d, int64_t row, Row *made, int64_t topic_hash,
 /* Return the hash of a topic; -1 if it is not UTF-8. */
 static int64_t hash_topic(Row *made, bytes at, int64_t count, bytes end)
 {
-    return take_text(made->texts.topic, at, count, MOST_TOPIC, end) ? (int64_t)hash_more(0, made->texts.topic, count) : -1;
+    return take_text(made->texts.topic, at, count, MOST_TOPIC, end) ? (int64_t)hash_more(0, made->texts.topic, count)
+                                                                    : -1;
 }
 
 int dispatch_records(const Records *in, Numbering *topics, int64_t *topic_hash, Dispatch *d)
@@ -176,7 +177,8 @@ int dispatch_records(const Records *in, Numbering *topics, int64_t *topic_hash, 
         if (topics->distinct > before)
             topic_hash[code] = hash_topic(&made, in->data + in->parts[2][row], in->parts[3][row], end);
         int32_t sys_flag = read_i4(in->data + in->position[row] + AT_SYS_FLAG);
-        if (!dispatch_row(d, row, &made, topic_hash[code], sys_flag, in->data + in->parts[4][row], in->parts[5][row], end))
+        if (!dispatch_row(d, row, &made, topic_hash[code], sys_flag, in->data + in->parts[4][row], in->parts[5][row],
+                          end))
             return 0;
     }
     return 1;
@@ -219,7 +221,8 @@ int64_t dispatch_values(const ValueRows *in, Dispatch *d)
         if (unique < 0 || keys < 0 || tags < 0) return row;
         int is_good = unique && keys && tags;
         d->kinds[row] = (uint8_t)(is_good ? 0 : IS_REFUSED);
-        d->tags_code[row] = is_good && known.tags ? (int32_t)hash_more(0, known.tags->value, known.tags->value_bytes) : 0;
+        d->tags_code[row] =
+            is_good && known.tags ? (int32_t)hash_more(0, known.tags->value, known.tags->value_bytes) : 0;
         if (!is_good || !is_indexed(in->sys_flag[row])) continue;
         if (!add_entries(d, row, (uint32_t)in->topic_hash[row], &known)) return row;
     }

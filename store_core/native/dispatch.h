@@ -20,8 +20,8 @@ typedef struct {
     bytes data;
     int64_t rows;
     const int64_t *start, *bytes_of;
-    int32_t *code, *first_row; /* of each row; of each code, as they appear */
-    int32_t *table;            /* more than `rows`, a power of two; all -1 */
+    int32_t *code, *first_row;    /* of each row; of each code, as they appear */
+    int32_t *table;               /* more than `rows`, a power of two; all -1 */
     int64_t table_rows, distinct; /* so far */
 } Numbering;
 

@@ -7,7 +7,7 @@
 
 typedef struct {
     int64_t rows;
-    Text topic, body, properties, tail, born_host, store_host; /* the tail ends the properties */
+    Text topic, body, properties, tail, born_host, store_host;   /* the tail ends the properties */
     const int32_t *queue_id, *flag, *sys_flag, *reconsume_times; /* NULL: 0 in every row */
     const int64_t *born_timestamp, *prepared_transaction_offset;
     uint8_t *block;

@@ -3,8 +3,8 @@
 #include "kernel.h"
 
 /* Walk by total sizes; only size and magic code are checked. */
-Walk walk_records(bytes data, int64_t length, int64_t at, int64_t stop, int64_t max_rows,
-                  int64_t max_bytes, int64_t *starts)
+Walk walk_records(bytes data, int64_t length, int64_t at, int64_t stop, int64_t max_rows, int64_t max_bytes,
+                  int64_t *starts)
 {
     Walk walk = {0, at, 0, 0};
     int64_t last = length - BLANK_RECORD_BYTES; /* fewer bytes are too few for a record */
@@ -20,8 +20,7 @@ Walk walk_records(bytes data, int64_t length, int64_t at, int64_t stop, int64_t 
         starts[walk.count++] = at;
         at += size;
     }
-    if (!walk.is_failed && !walk.is_blank)
-        walk.is_failed = at > last && at < (stop < length ? stop : length);
+    if (!walk.is_failed && !walk.is_blank) walk.is_failed = at > last && at < (stop < length ? stop : length);
     walk.stop = at;
     return walk;
 }

@@ -88,7 +88,8 @@ static int take_number(Reader *reader, int32_t *number)
     int is_negative = take(reader, '-');
     int64_t value = 0;
     bytes first = reader->at;
-    for (; reader->at < reader->end && reader->at - first < 11 && *reader->at >= '0' && *reader->at <= '9'; reader->at++)
+    for (; reader->at < reader->end && reader->at - first < 11 && *reader->at >= '0' && *reader->at <= '9';
+         reader->at++)
         value = value * 10 + (*reader->at - '0');
     int64_t digits = reader->at - first;
     if (!digits || digits > 10 || (*first == '0' && digits > 1)) return 0;

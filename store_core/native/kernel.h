@@ -16,8 +16,8 @@ typedef struct {
     int is_failed, is_blank;
 } Walk;
 
-Walk walk_records(bytes data, int64_t length, int64_t at, int64_t stop, int64_t max_rows,
-                  int64_t max_bytes, int64_t *starts);
+Walk walk_records(bytes data, int64_t length, int64_t at, int64_t stop, int64_t max_rows, int64_t max_bytes,
+                  int64_t *starts);
 
 /* Positions in the data and lengths in bytes. */
 typedef struct {

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Python's side of remoting frames and received records: what they are not sure of is for Python's code. */
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
 #include <stdio.h>
 
 #include "json_text.h"
 #include "kernel.h"
-#include "remoting.h"
+#include "module.h"
 
-#define BYTES_WITH_GIL (1 << 15) /* fewer are copied before another thread would have begun */
 #define MOST_HEADER_BYTES ((1 << 24) - 1)
 #define PREFIX_BYTES 8
 #define FIXED_BYTES 256 /* of the JSON around the texts, with room to spare */
@@ -105,7 +101,7 @@ static PyObject *frame_of(const Header *header, int64_t room, const Py_buffer *b
     return frame;
 }
 
-PyObject *json_frame(PyObject *module, PyObject *const *args, Py_ssize_t given)
+PyObject *py_json_frame(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
     Header header;
@@ -162,7 +158,7 @@ static PyObject *as_tuple(const Header *header, uint8_t *room)
     return result ? result : refused();
 }
 
-PyObject *json_header(PyObject *module, PyObject *const *args, Py_ssize_t given)
+PyObject *py_json_header(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
     Header header;
@@ -172,20 +168,17 @@ PyObject *json_header(PyObject *module, PyObject *const *args, Py_ssize_t given)
     Py_ssize_t begin = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
     if (PyErr_Occurred() || PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0) return NULL;
     PyObject *result = NULL;
-    if (begin < 0 || end < begin || end > data.len)
-        PyErr_SetString(PyExc_ValueError, "a header is inside the data");
-    else if (end - begin > (Py_ssize_t)sizeof(small) && !(room = PyMem_Malloc((size_t)(end - begin))))
-        PyErr_NoMemory();
-    else if (read_header((bytes)data.buf + begin, end - begin, &header))
-        result = as_tuple(&header, room);
-    else
-        result = refused();
+    if (begin < 0 || end < begin || end > data.len) PyErr_SetString(PyExc_ValueError, "a header is inside the data");
+    else if (end - begin > (Py_ssize_t)sizeof(small) && !(room = PyMem_Malloc((size_t)(end - begin)))) PyErr_NoMemory();
+    else if (read_header((bytes)data.buf + begin, end - begin, &header)) result = as_tuple(&header, room);
+    else result = refused();
     if (room != small) PyMem_Free(room);
     PyBuffer_Release(&data);
     return result;
 }
 
-/* ---- plain_records(data, begin, other_flags): (start, body, its end, topic, its end, properties, end, queue offset) ---- */
+/* ---- plain_records(data, begin, other_flags): (start, body, its end, topic, its end, properties, end, queue offset)
+ * ---- */
 
 static int append_place(PyObject *list, bytes data, int64_t at, const Place *place)
 {
@@ -199,7 +192,7 @@ static int append_place(PyObject *list, bytes data, int64_t at, const Place *pla
     return !failed;
 }
 
-PyObject *plain_records(PyObject *module, PyObject *const *args, Py_ssize_t given)
+PyObject *py_plain_records(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
     (void)module;
     Py_buffer data;

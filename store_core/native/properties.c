@@ -90,7 +90,8 @@ static inline int note_if_wanted(void *to, const Pair *pair)
     const Wanted *wanted = to;
     for (int i = 0; i < wanted->count; i++) {
         const Name *name = wanted->names + i;
-        if (pair->name_bytes == name->count && *pair->name == *name->at && !memcmp(pair->name, name->at, (size_t)name->count))
+        if (pair->name_bytes == name->count && *pair->name == *name->at &&
+            !memcmp(pair->name, name->at, (size_t)name->count))
             wanted->values[i] = (Value){pair->value, pair->value_bytes};
     }
     return 1;

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rmqsource.exit_codes import FOUND, GOOD
-from rmqsource.scan import read_columns
+from rmqsource.scan import message_reader
 from store_core.snapshot.store_snapshot import StoreSnapshot
 from store_core.tools.repair import rebuild_in_place
 from tests.golden_store import golden
@@ -120,13 +120,13 @@ def test_a_segment_that_goes_meanwhile(
     run: Run, made: StoreFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = made.write()
-    segment, read = root / "commitlog" / ("0" * 20), read_columns.read_split
+    segment, read = root / "commitlog" / ("0" * 20), message_reader.read_split
 
     def read_late(*given: Any) -> Any:
         segment.unlink(missing_ok=True)
         return read(*given)
 
-    monkeypatch.setattr(read_columns, "read_split", read_late)
+    monkeypatch.setattr(message_reader, "read_split", read_late)
     (told,) = damages(run, "messages", root, "--option", "failOnDataLoss=false")
     assert told == f"segment {segment} was deleted between planning and reading; skipped"
 
