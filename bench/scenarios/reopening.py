@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.002
 def dispatch_all(context: Context) -> list[Figure]:
     """Open a store whose queues and index are gone."""
     lost = (CONSUME_QUEUE_DIR, INDEX_DIR)
-    what = "queues and index made anew from the log"
+    what = "queues and index rebuilt from the log"
     return [_reopened(context, "k", what, lost, (5, 10), abort=False)]
 
 

@@ -3,7 +3,6 @@
 #include "arguments.h"
 #include "columns.h"
 #include "select.h"
-#include "module.h"
 
 /* ---- columns(data, position, parts, wanted, names, allocate) ---- */
 
@@ -28,6 +27,15 @@ static uint8_t *allocated(Buffers *buffers, PyObject *allocate, int64_t size, Py
     uint8_t *block = get(buffers, *made, size, 8, PyBUF_WRITABLE);
     if (!block) Py_CLEAR(*made);
     return block;
+}
+
+/* Release everything; return the result, or None if `allocate` made no block. */
+static PyObject *result_of(Buffers *buffers, PyObject *made, PyObject *result)
+{
+    if (!result && made && Py_IsNone(made)) result = Py_NewRef(made);
+    Py_XDECREF(made);
+    release(buffers);
+    return result;
 }
 
 /* Return a tuple of the block, of (rows, nulls, valid, offsets, data, data bytes) of each column,
@@ -72,13 +80,9 @@ PyObject *py_columns(PyObject *module, PyObject *const *args, Py_ssize_t given)
             WITHOUT_GIL(d.in.rows, size, fill_columns(&d));
             int count = of_first_value + d.name_count;
             result = describe(made, block, d.columns, count, d.refused, d.refused_count);
-        } else if (made) {
-            result = Py_NewRef(made);
         }
     }
-    Py_XDECREF(made);
-    release(&buffers);
-    return result;
+    return result_of(&buffers, made, result);
 }
 
 /* ---- values(data, start, count, names, allocate) ---- */
@@ -119,13 +123,9 @@ PyObject *py_values(PyObject *module, PyObject *const *args, Py_ssize_t given)
             lay_out_values(&n, block);
             WITHOUT_GIL(n.rows, size, fill_values(&n));
             result = describe(made, block, n.columns, n.name_count, n.refused, n.refused_count);
-        } else if (made) {
-            result = Py_NewRef(made);
         }
     }
-    Py_XDECREF(made);
-    release(&buffers);
-    return result;
+    return result_of(&buffers, made, result);
 }
 
 /* ---- have_value(data, start, count, names, texts, found): of one name ---- */

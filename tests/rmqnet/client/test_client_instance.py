@@ -27,6 +27,7 @@ from rmqnet.remoting.codes import RequestCode
 from rmqnet.remoting.headers import GetConsumerRunningInfoRequestHeader
 from rmqnet.remoting.remoting_command import RemotingCommand
 from tests.rmqnet.client.groups import NotingConsumer
+from tests.rmqnet.forked_child import idle_child
 from tests.rmqnet.scripted_cluster import ScriptedCluster, success, wait_until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -248,19 +249,9 @@ def test_connections_end_with_their_client_although_a_child_lives_on() -> None:
         cluster.add_topic("orders")
         client = ClientInstance(cluster.namesrv_addr).start()
         client.call(client.route("orders"))
-        read_end, write_end = os.pipe()
-        process = os.fork()
-        if process == 0:  # pragma: no cover
-            os.close(write_end)
-            os.read(read_end, 1)  # until the parent is done
-            os._exit(0)
-        try:
+        with idle_child():
             client.shutdown()
             wait_until(lambda: not cluster.name_server.connection_count, "the connection ends", 5)
-        finally:
-            os.close(read_end)
-            os.close(write_end)
-            os.waitpid(process, 0)
 
 
 def _in_child(client: ClientInstance, namesrv_addr: str) -> list[str]:

@@ -26,9 +26,9 @@ from store_core.layout import (
     MESSAGE_MAGIC_CODE_V2,
 )
 from store_core.message import Message, messages_from_record
+from tests.both_paths import KERNEL, by_both, needs_kernel
 from tests.examples import examples
 from tests.golden_store import golden
-from tests.store_core.native.test_kernel import KERNEL, by_both, needs_kernel
 
 STORE = "broker-a@10.0.0.1:10911"
 

@@ -18,6 +18,7 @@ from rmqnet.remoting.remoting_command import RemotingCommand
 from rmqnet.remoting.remoting_server import RemotingServer
 from rmqnet.remoting.tls import TlsConfig
 from store_core.event_loop_thread import EventLoopThread
+from tests.rmqnet.forked_child import idle_child
 from tests.rmqnet.remoting.test_tls import CA, server_context
 from tests.rmqnet.scripted_cluster import ScriptedCluster, wait_until
 
@@ -104,16 +105,6 @@ def test_connections_end_with_their_client_although_a_child_lives_on():
         client = ClientInstance(cluster.namesrv_addr).start()
         assert client.call(loop_name()) == "uvloop"
         client.call(client.route("orders"))
-        read_end, write_end = os.pipe()
-        process = os.fork()
-        if process == 0:  # pragma: no cover
-            os.close(write_end)
-            os.read(read_end, 1)  # until the parent is done
-            os._exit(0)
-        try:
+        with idle_child():
             client.shutdown()
             wait_until(lambda: not cluster.name_server.connection_count, "the connection ends", 5)
-        finally:
-            os.close(write_end)
-            os.waitpid(process, 0)
-            os.close(read_end)

@@ -14,9 +14,9 @@ from rmqnet.errors import RemotingFormatError
 from rmqnet.remoting.codes import LanguageCode
 from rmqnet.remoting.frame_codec import FrameDecoder, encode_frame
 from rmqnet.remoting.remoting_command import RemotingCommand
+from tests.both_paths import KERNEL, by_both, needs_kernel
 from tests.examples import examples
 from tests.rmqnet.remoting.golden_frames import recorded_frames
-from tests.store_core.native.test_kernel import KERNEL, by_both, needs_kernel
 
 pytestmark = needs_kernel
 i32 = st.integers(-(1 << 31), (1 << 31) - 1)

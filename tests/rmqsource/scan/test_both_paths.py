@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from store_core import native
+from tests.both_paths import by_both
 from tests.golden_dledger import DLEDGER_NAMES, OPTIONS, unpack_dledger
 from tests.golden_store import golden
 from tests.rmqsource.reading import read_rows
@@ -34,19 +34,16 @@ def damage(root, chance):
         path.write_bytes(data)
 
 
-def rows_by_both(root, monkeypatch, **options):
-    found = []
-    for kernel in (None, native.built()):
-        monkeypatch.setattr(native, "kernel", kernel)
-        found.append(read_rows(root, COLUMNS, **options))
-    assert found[0] == found[1]
-    return found[0]
+def rows_by_both(root, **options):
+    numpy, kernel = by_both(lambda: read_rows(root, COLUMNS, **options))
+    assert numpy == kernel
+    return numpy
 
 
 @pytest.mark.parametrize(
     ("name", "check_crc"), [("classic-5x", True), ("batch-5x", False), (DLEDGER_NAMES[0], True)]
 )
-def test_damaged_logs(name, check_crc, tmp_path, monkeypatch):
+def test_damaged_logs(name, check_crc, tmp_path):
     options = {"mode": "PERMISSIVE", "access": "commitlog", "checkCRC": check_crc}
     if name in DLEDGER_NAMES:
         root, options = unpack_dledger(name, tmp_path), {**options, **OPTIONS}
@@ -54,11 +51,11 @@ def test_damaged_logs(name, check_crc, tmp_path, monkeypatch):
         root, options = golden(name).copy_to(tmp_path), {**options, **golden(name).options}
     damage(root, random.Random(name))
     for selection in SELECTIONS:
-        rows_by_both(root, monkeypatch, **options, **selection)
-    rows = rows_by_both(root, monkeypatch, **options)
+        rows_by_both(root, **options, **selection)
+    rows = rows_by_both(root, **options)
     topics = {row["topic"] for row in rows}
     assert None in topics  # a row of damage
     for topic in sorted(topics - {None})[:3]:
-        found = rows_by_both(root, monkeypatch, **options, topic=topic)
+        found = rows_by_both(root, **options, topic=topic)
         expected = [row for row in rows if row["topic"] == topic]
         assert [row for row in found if row["topic"] is not None] == expected

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +34,7 @@ from store_core.layout import INDEX_ENTRY
 from store_core.native import record_columns
 from store_core.native.dispatch_columns import dispatch_columns, encoded_dispatch_columns
 from store_core.queue.dispatch_request import DispatchDecoder
+from tests.both_paths import KERNEL, by_both, needs_kernel, running
 from tests.examples import examples
 from tests.layout_header import HEADER, layout_header
 from tests.store_core.codec.record_strategies import (
@@ -43,28 +43,8 @@ from tests.store_core.codec.record_strategies import (
     record_lists,
 )
 
-KERNEL = native.kernel
 NAMES = message_schema().names
 DATA, EMPTY = np.zeros(200, np.uint8), np.empty(0, np.int64)
-needs_kernel = pytest.mark.skipif(KERNEL is None, reason="no kernel was built or it is off")
-
-
-@contextmanager
-def running(kernel):
-    before, native.kernel = native.kernel, kernel
-    try:
-        yield
-    finally:
-        native.kernel = before
-
-
-def by_both(function):
-    """Return what a function returns by NumPy and by the kernel."""
-    results = []
-    for kernel in (None, KERNEL):
-        with running(kernel):
-            results.append(function())
-    return results
 
 
 def frames_of(data, base, positions):

@@ -3,33 +3,21 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core import native
 from store_core.codec.record_encoder import patch_record
 from store_core.message import Message
 from store_core.put.record_template import new_template, plain_template, topic_bytes
+from tests.both_paths import KERNEL, PATHS, needs_kernel, running
 from tests.examples import examples
 from tests.store_core.putting import Log
 
-KERNEL = native.kernel
-pytestmark = pytest.mark.skipif(KERNEL is None, reason="no kernel was built or it is off")
+pytestmark = needs_kernel
 HOSTS = (bytes(range(8)), bytes(range(20)))
 _LONG = "v" * 16400
 MARKS = (b"DELAY\1", b"INNER_")
-
-
-@contextmanager
-def running(kernel):
-    before, native.kernel = native.kernel, kernel
-    try:
-        yield
-    finally:
-        native.kernel = before
 
 
 names = st.sampled_from(
@@ -79,7 +67,7 @@ def test_any_messages_are_stored_the_same(tmp_path_factory, given, crc, is_sync,
     options = {"enabled_append_prop_crc": crc, "max_message_size": 2000, "max_topic_length": 150,
                "schedules": True, "timers": drawn.draw(st.booleans()), **more}  # fmt: skip
     found = []
-    for kernel in (None, KERNEL):
+    for kernel in PATHS:
         log = Log(tmp_path_factory.mktemp("log"), **options)
         log.batch_topics = {"batch"}
         with running(kernel):
@@ -140,7 +128,7 @@ def test_the_longest_properties_and_body_take_the_kernel():
 def test_a_record_is_completed_the_same(values, host):
     message = Message("T", b"b")
     records = []
-    for kernel in (None, KERNEL):
+    for kernel in PATHS:
         record = new_template(message, topic_bytes(b"T"), b"", (bytes(host), bytes(8)), 5)
         with running(kernel):
             patch_record(record, *values)

@@ -13,17 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store_core import Message, MessageStore, MessageStoreConfig, native
+from store_core import Message, MessageStore, MessageStoreConfig
 from store_core.errors import StoreWriteError
 from store_core.log import recent_appends as module
 from store_core.log.recent_appends import AppendedColumns, RecentAppends
 from store_core.native.dispatch_columns import DispatchColumns
+from tests.both_paths import PATHS, needs_kernel, running
 from tests.examples import examples
 from tests.store_core.services.growing_log import Clock
 from tests.store_core.whole_store import contents
 
-KERNEL = native.kernel
-needs_kernel = pytest.mark.skipif(KERNEL is None, reason="no kernel was built or it is off")
 SIZES = {
     "mapped_file_size_commit_log": 4096,
     "mapped_file_size_consume_queue": 20 * 16,
@@ -121,10 +120,10 @@ class Driven:
 @given(steps, st.sampled_from([1, 3, 1 << 16]), st.sampled_from([150, 1 << 21]), st.booleans())
 def test_queues_and_index_are_the_same(tmp_path_factory, done, chunk, most, crc):
     found = []
-    for kernel in (None, KERNEL):
+    for kernel in PATHS:
         root = tmp_path_factory.mktemp("store")
         with (
-            mock.patch.object(native, "kernel", kernel),
+            running(kernel),
             mock.patch("store_core.put.put_record_batch._CHUNK_ROWS", chunk),
             mock.patch.object(module, "_MOST_VALUES", most),
         ):
