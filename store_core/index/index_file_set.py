@@ -208,10 +208,11 @@ class _Judge:
         if not is_trusted and name not in self._flushed:
             return f"{path}: it is not known to have been flushed before the crash"
         if header.entry_count == 0:
-            has_ended = max(header.end_phy_offset, header.end_timestamp) > 0
-            return (
-                f"{path}: it has no entries, but its header names a last one" if has_ended else None
-            )
+            # RocketMQ begins a file with the end of the file before it.
+            end = header.end_phy_offset, header.end_timestamp
+            if end in {(0, 0), (self.end, self.end_timestamp)}:
+                return None
+            return f"{path}: it has no entries, but its header names a last one"
         reason = self._misplaced(header) or (self._gap(header) if is_trusted else None)
         if reason is not None:
             return f"{path}: {reason}"

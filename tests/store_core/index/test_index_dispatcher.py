@@ -256,6 +256,32 @@ def test_a_log_without_keys_is_not_read_again_and_again(tmp_path):
     log.close()
 
 
+def test_a_new_file_that_repeats_the_end_of_the_full_one_is_kept(tmp_path):
+    factory = StoreFactory(tmp_path)
+    for key in ("a", "b", "c", ""):
+        factory.add(properties={"KEYS": key} if key else {}, dispatched=False)
+    root = factory.write()
+    log = CommitLog(StoreDirectory(str(root)), MessageStoreConfig())
+    config = MessageStoreConfig(max_hash_slot_num=8, max_index_num=4)
+    found = []
+    for _ in range(2):
+        index = IndexDispatcher(str(root), config, lambda: 1_800_000_000_000)
+        index.load(
+            RecoveredLog(log, 0, factory.end_offset, last_exit_ok=True, index_msg_timestamp=0)
+        )
+        found.append(index.is_behind)
+        index.catch_up(log, factory.end_offset, 1 << 30)
+        index.close()
+    log.close()
+    names = index_file_names(root / "index")
+    ends = []
+    for name in names:
+        with LocalByteSource(str(root / "index" / name)) as source:
+            ends.append(read_index_header(source))
+    assert (found, [end.entry_count for end in ends]) == ([True, False], [3, 0])
+    assert ends[0].end_phy_offset == ends[1].end_phy_offset > 0
+
+
 def test_expired_files_are_deleted_but_the_last(copy):
     store, root = copy
     names = index_file_names(root / "index")
