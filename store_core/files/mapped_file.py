@@ -23,6 +23,7 @@ from store_core.files.file_writing import (
     flush_directory,
     is_nothing_lost,
     open_file,
+    start_writeback,
     sync_data,
     write_all,
     write_error,
@@ -395,6 +396,10 @@ class MappedFile(WritableMap):
         finally:
             self.release()
         return stop
+
+    def start_writeback(self, at: int) -> None:
+        """Let the system begin to write the bytes from a position on to the disk; `flush` waits."""
+        start_writeback(self.descriptor(), at, self.committed_position - at)
 
     def flush(self, least_pages: int = 0) -> int:
         """Force committed bytes to the disk; return the flushed position.

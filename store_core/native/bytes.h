@@ -60,28 +60,55 @@ static inline uint8_t *write_i8(uint8_t *to, int64_t value)
 /* Copy a short piece in whole words: reads up to `end`, writes up to 15 bytes too many. */
 static inline void copy_padded(uint8_t *to, bytes from, int64_t count, bytes end)
 {
-    if (count > 64 || end - from < count + COPY_PADDING) {
+    if (count > 128 || end - from < count + COPY_PADDING) {
         memcpy(to, from, (size_t)count);
         return;
     }
     for (int64_t done = 0; done < count; done += 16) memcpy(to + done, from + done, 16);
 }
 
+static inline uint32_t word4(bytes at)
+{
+    uint32_t word;
+    memcpy(&word, at, 4);
+    return word;
+}
+
+static inline uint64_t word8(bytes at)
+{
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return word;
+}
+
+/* Return whether two short pieces are the same; in words, without a call. */
+static inline int are_same(bytes one, bytes other, int64_t count)
+{
+    if (count < 4) {
+        for (int64_t at = 0; at < count; at++)
+            if (one[at] != other[at]) return 0;
+        return 1;
+    }
+    if (count < 8) return word4(one) == word4(other) && word4(one + count - 4) == word4(other + count - 4);
+    uint64_t differing = word8(one + count - 8) ^ word8(other + count - 8); /* may overlap the word before */
+    for (int64_t at = 0; at < count - 8; at += 8) differing |= word8(one + at) ^ word8(other + at);
+    return !differing;
+}
+
+/* Ask for the lines of `count` bytes from `at` on that are inside the data. Inlined always: GCC takes
+ * a function that does nothing else for one without effect, and drops its calls.
+ */
+static inline __attribute__((always_inline)) void prefetch(bytes data, int64_t length, int64_t at, int64_t count)
+{
+    for (int64_t line = at; at >= 0 && line < length && line - at < count; line += 64) __builtin_prefetch(data + line);
+}
+
 static inline int is_ascii(bytes at, int64_t count)
 {
-    uint64_t any = 0, word;
-    for (; count >= 8; at += 8, count -= 8) {
-        memcpy(&word, at, 8);
-        any |= word;
-    }
-    if (count >= 4) { /* the last bytes are read twice rather than one by one */
-        uint32_t first, last;
-        memcpy(&first, at, 4);
-        memcpy(&last, at + count - 4, 4);
-        any |= first | last;
-    } else if (count > 0) {
-        any |= at[0] | at[count / 2] | at[count - 1];
-    }
+    uint64_t any = 0;
+    for (; count >= 8; at += 8, count -= 8) any |= word8(at);
+    if (count >= 4) any |= word4(at) | word4(at + count - 4); /* bytes are read twice rather than one by one */
+    else if (count > 0) any |= at[0] | at[count / 2] | at[count - 1];
     return !(any & 0x8080808080808080ull);
 }
 

@@ -10,6 +10,8 @@
 #define MOST_HOST_TEXT 54 /* [8 groups of 4]:-2147483648 */
 #define MOST_IPV4_TEXT 28
 #define PADDING 64
+#define ROWS_AHEAD 2
+#define MOST_AHEAD 2048
 #define FIRST_MS (-62135596800000) /* year 1 */
 #define LAST_MS 253402300799999    /* year 9999 */
 
@@ -177,7 +179,7 @@ static void hex(uint8_t *to, bytes from, int count)
 static void note_host(Host *host, bytes stored, int stored_bytes)
 {
     static const uint8_t mapped[12] = {[10] = 0xFF, [11] = 0xFF};
-    if (host->stored_bytes == stored_bytes && !memcmp(host->stored, stored, (size_t)stored_bytes)) return;
+    if (host->stored_bytes == stored_bytes && are_same(host->stored, stored, stored_bytes)) return;
     memcpy(host->stored, stored, (size_t)stored_bytes);
     stored = host->stored;
     host->stored_bytes = stored_bytes;
@@ -204,7 +206,7 @@ static void add_id(Column *column, const Host *host, bytes commit_log_offset)
 {
     uint8_t *to = column->data + column->used;
     column->offsets[column->rows++] = (int32_t)column->used;
-    memcpy(to, host->hex, (size_t)host->hex_bytes);
+    memcpy(to, host->hex, sizeof host->hex);
     hex(to + host->hex_bytes, commit_log_offset, 8);
     column->used += host->hex_bytes + 16;
 }
@@ -218,8 +220,8 @@ static int each_name_once(Pair *pairs, int count)
     for (int i = 0; i < count; i++) {
         Pair pair = pairs[i];
         int same = 0;
-        while (same < kept && !(pairs[same].name_bytes == pair.name_bytes && *pairs[same].name == *pair.name &&
-                                !memcmp(pairs[same].name, pair.name, (size_t)pair.name_bytes)))
+        while (same < kept &&
+               !(pairs[same].name_bytes == pair.name_bytes && are_same(pairs[same].name, pair.name, pair.name_bytes)))
             same++;
         if (same < kept) {
             pairs[same].value = pair.value;
@@ -344,10 +346,24 @@ static int fill_row(Decoding *d, int64_t row, Row *made)
         note_host(&made->store_host, store_time + 8, store_bytes);
     if (is_wanted(d, of_store_host)) add_host(columns + of_store_host, &made->store_host);
     if (is_wanted(d, of_message_id)) add_id(columns + of_message_id, &made->store_host, record + AT_COMMIT_LOG_OFFSET);
-    if (is_wanted(d, of_body)) add(columns + of_body, body, parts[1][row], end);
+    if (is_wanted(d, of_body)) {
+        Column *bodies = columns + of_body;
+        int64_t body_bytes = parts[1][row], ahead = body_bytes < MOST_AHEAD ? body_bytes : MOST_AHEAD;
+        prefetch(bodies->data, bodies->most_bytes, bodies->used + MOST_AHEAD, ahead); /* writing waits, too */
+        add(bodies, body, body_bytes, end);
+    }
     if (is_wanted(d, of_properties_raw)) add(columns + of_properties_raw, properties, parts[5][row], end);
     if (needs_pairs) add_pairs(d, made->pairs, count, texts_end);
     return 1;
+}
+
+/* Ask for the bytes of a later row, which would otherwise wait for memory. */
+static inline __attribute__((always_inline)) void prefetch_row(const Decoding *d, int64_t row)
+{
+    if (row >= d->in.rows) return;
+    int64_t at = d->in.position[row], properties = d->in.parts[4][row], count = properties + d->in.parts[5][row] - at;
+    prefetch(d->in.data, d->in.length, at, count < MOST_AHEAD ? count : MOST_AHEAD);
+    if (count > MOST_AHEAD) prefetch(d->in.data, d->in.length, properties, d->in.parts[5][row]);
 }
 
 void fill_columns(Decoding *d)
@@ -355,7 +371,7 @@ void fill_columns(Decoding *d)
     Row made;
     made.born_host.stored_bytes = made.store_host.stored_bytes = 0;
     for (int64_t row = 0; row < d->in.rows; row++) {
-        if (row + 8 < d->in.rows) __builtin_prefetch(d->in.data + d->in.position[row + 8]);
+        prefetch_row(d, row + ROWS_AHEAD);
         if (!fill_row(d, row, &made)) refuse(d, row);
     }
     for (int i = of_topic; i < MOST_COLUMNS; i++) close_column(d->columns + i, d->columns[i].used);

@@ -85,8 +85,8 @@ static int has_header(bytes data, int64_t length, int64_t at)
 static void place_all(Placing *p)
 {
     for (int64_t row = 0; row < p->rows; row++) {
-        int64_t at = p->position[row], ahead = row + 8 < p->rows ? p->position[row + 8] : -1;
-        if (ahead >= 0 && ahead < p->length) __builtin_prefetch(p->data + ahead);
+        int64_t at = p->position[row], ahead = row + 8 < p->rows ? p->position[row + 8] : 0;
+        if (ahead >= 192) prefetch(p->data, p->length, ahead - 192, 256); /* the properties before it, too */
         int is_there = has_header(p->data, p->length, at);
         p->total_size[row] = is_there ? read_i4(p->data + at) : 0;
         p->sys_flag[row] = is_there ? read_i4(p->data + at + AT_SYS_FLAG) : 0;
@@ -130,6 +130,7 @@ static void fill_field(bytes data, int64_t length, const int64_t *position, int6
 {
     for (int64_t row = 0; row < rows; row++) {
         int64_t at = position[row];
+        if (row + 8 < rows) prefetch(data, length, position[row + 8], 1);
         int64_t value = has_header(data, length, at) ? read_field(data + at, data + length, field) : 0;
         if (field->width == 8) ((int64_t *)found)[row] = value;
         else ((int32_t *)found)[row] = (int32_t)value;

@@ -90,8 +90,7 @@ static inline int note_if_wanted(void *to, const Pair *pair)
     const Wanted *wanted = to;
     for (int i = 0; i < wanted->count; i++) {
         const Name *name = wanted->names + i;
-        if (pair->name_bytes == name->count && *pair->name == *name->at &&
-            !memcmp(pair->name, name->at, (size_t)name->count))
+        if (pair->name_bytes == name->count && are_same(pair->name, name->at, name->count))
             wanted->values[i] = (Value){pair->value, pair->value_bytes};
     }
     return 1;
@@ -114,7 +113,7 @@ int take_text(uint8_t *to, bytes from, int64_t count, int64_t most, bytes end)
 const Pair *find_last(const Pair *pairs, int count, bytes name, int64_t name_bytes)
 {
     while (count--)
-        if (pairs[count].name_bytes == name_bytes && !memcmp(pairs[count].name, name, (size_t)name_bytes))
+        if (pairs[count].name_bytes == name_bytes && are_same(pairs[count].name, name, name_bytes))
             return pairs + count;
     return NULL;
 }

@@ -45,7 +45,7 @@ from store_core.log.commit_log import (
     scan_log,
 )
 from store_core.log.commit_log_appender import CommitLogAppender
-from store_core.log.log_scan import Gap
+from store_core.log.log_scan import BatchSizer, Gap
 from store_core.queue.compaction_log import CompactionLog, compacted_queues
 from store_core.queue.queue_directories import configured_kinds, queue_file_sizes
 from store_core.recovery.recovery_plan import records_behind
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
 
 _NONE = np.empty(0, np.int64)
 _LOOK_AHEAD = 4
+_BATCH_ROWS, _BATCH_BYTES = 1 << 15, 16 << 20  # stay in a cache from one step to the next
 """Number of following records whose store times show whether that of a record is odd."""
 _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
@@ -240,7 +241,8 @@ class _Salvage:
         snapshot, gaps, segment = self._snapshot, [], -1
         begin = max(snapshot.min_phy_offset, 0)
         total = max(snapshot.end_offset - begin, 0)
-        parts = scan_log(snapshot.log, begin, snapshot.end_offset)
+        sizer = BatchSizer(_BATCH_ROWS, _BATCH_BYTES)
+        parts = scan_log(snapshot.log, begin, snapshot.end_offset, sizer=sizer)
         for part, next_times in _with_next_times(_accepted(parts, copy)):
             if isinstance(part, Gap):
                 gaps.append(part)
@@ -251,7 +253,11 @@ class _Salvage:
                 appender.close_segment()
             segment = part.first // log.file_size
             if part.frames is not None:
+                before = log.max_offset
                 copy.append(part.frames, part.topic_codes, next_times)
+                file = log.last
+                if file is not None:  # to write while the next records are read
+                    file.start_writeback(max(before - file.file_from_offset, 0))
             self._tell("log", part.last - begin, total)
         if log.last is None and snapshot.log.segments:  # kept queues need a segment
             log.writable_file(begin)

@@ -20,10 +20,6 @@ import numpy as np
 
 from store_core.codec.message_codec import encode_message
 
-HEADER = (
-    b'{"code":10,"extFields":{"i":"KEYS\\u0001a\\"\\u0002","":""},"flag":1,"language":"JAVA",'
-    b'"opaque":-7,"remark":"no","serializeTypeCurrentRPC":"JSON","version":479}'
-)
 MOST_BYTES = 1 << 14
 RACED_BYTES, RACE_EVERY = 1 << 19, 500
 ODD = (0, 1, 2, 0x20, 0x7F, 0x80, 0xC3, 0xDA, 0xED, 0xFF)
