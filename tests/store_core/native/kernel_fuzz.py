@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,13 @@ JSON_PARTS = (
     *(b'"', b"\\", b",", b"{", b"}", b":", b"null", b"{}", b"-", b"9", b"2147483648", b"\xff"),
     *(b"\\u0041", b"\\u00e9", b"\\u00", b'"code":1,', b'"a":"b",'),
 )
+
+
+class Log(NamedTuple):
+    """Bytes of a log, and the offset of the first."""
+
+    offset: int
+    data: bytes | bytearray
 
 
 def load(path: str) -> Any:
@@ -59,29 +66,30 @@ def dense_log() -> bytes:
     return log
 
 
-def mutated(log: bytes, chance: random.Random) -> bytes:
+def mutated(log: Log, chance: random.Random) -> Log:
     """Return a piece of a log with some bytes changed, moved or cut off."""
-    at = chance.randrange(len(log))
-    piece = bytearray(log[at if chance.random() < 0.3 else 0 :][:MOST_BYTES])
+    begin = chance.randrange(len(log.data)) if chance.random() < 0.3 else 0
+    piece = bytearray(log.data[begin:][:MOST_BYTES])
     for _ in range(chance.choice([0, 1, 1, 2, 5, 40])):
         at = chance.randrange(len(piece))
         piece[at] = chance.choice(ODD) if chance.random() < 0.7 else chance.randrange(256)
     if chance.random() < 0.2:
         one, other = sorted(chance.randrange(len(piece)) for _ in range(2))
         piece[one:other] = b""
-    return bytes(piece[: chance.randrange(len(piece) + 1)] if chance.random() < 0.5 else piece)
+    cut = chance.randrange(len(piece) + 1) if chance.random() < 0.5 else len(piece)
+    return Log(log.offset + begin, bytes(piece[:cut]))
 
 
-def feed(kernel: Any, data: bytes, chance: random.Random) -> int:
-    """Call every function on some bytes; return how many records were decoded."""
-    size = len(data)
+def feed(kernel: Any, log: Log, chance: random.Random) -> int:
+    """Call every function on a log; return how many records were decoded."""
+    data, size = log.data, len(log.data)
     starts = np.empty(size // 91 + 1, np.int64)
     begin = chance.choice([0, 0, 0, chance.randrange(size + 9)])
     count, *_ = kernel.walk_records(data, begin, size, chance.choice([3, 1 << 40]), 1 << 40, starts)
     anywhere = [chance.randrange(-9, size + 9) for _ in range(4)]
     positions = np.append(starts[:count], np.array([*anywhere, 2**63 - 1, -(2**63)], np.int64))
     parts, ok = np.empty((6, len(positions)), np.int64), np.empty(len(positions), np.bool_)
-    base = 0 if chance.random() < 0.9 else chance.randrange(-(2**63), 2**63)
+    base = log.offset if chance.random() < 0.9 else chance.randrange(-(2**63), 2**63)
     bases = chance.choice([base, np.full(len(ok), base, np.int64)])
     kernel.place_records(data, bases, positions, parts, ok, *np.empty((2, len(ok)), np.int32))
     for field in range(len(kernel.HEADER_FIELDS)):
@@ -104,7 +112,9 @@ def feed(kernel: Any, data: bytes, chance: random.Random) -> int:
     return len(rows)
 
 
-def decode(kernel: Any, data: bytes, positions: Any, parts: Any, chance: random.Random) -> None:
+def decode(
+    kernel: Any, data: bytes | bytearray, positions: Any, parts: Any, chance: random.Random
+) -> None:
     """Decode some columns, or be refused."""
     every = (1 << kernel.COLUMNS.index("names")) - 1 | 1 << kernel.COLUMNS.index("keys")
     wanted = chance.choice([every, chance.randrange(every + 1) & every])
@@ -245,12 +255,13 @@ def damaged(header: bytes, chance: random.Random) -> bytes:
     return bytes(piece[: chance.randrange(len(piece) + 1)] if chance.random() < 0.3 else piece)
 
 
-def race(kernel: Any, text: bytes, chance: random.Random) -> None:
+def race(kernel: Any, log: Log, chance: random.Random) -> None:
     """Call the functions in two threads while this one changes the data, as a broker's map may."""
-    data = bytearray(text[:RACED_BYTES])
+    data = bytearray(log.data[:RACED_BYTES])
     seeds = [chance.randrange(2**32) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
-        rounds = [pool.submit(feed, kernel, data, random.Random(seed)) for seed in seeds]
+        raced = Log(log.offset, data)
+        rounds = [pool.submit(feed, kernel, raced, random.Random(seed)) for seed in seeds]
         while not all(each.done() for each in rounds):
             at = chance.randrange(len(data))
             data[at] = chance.choice(ODD)
@@ -261,18 +272,20 @@ def race(kernel: Any, text: bytes, chance: random.Random) -> None:
 def main(path: str, most: str, seed: str, *logs: str) -> None:
     """Feed until so many records were decoded."""
     kernel, chance = load(path), random.Random(int(seed))
-    texts = [dense_log()] + [text for text in (Path(log).read_bytes() for log in logs) if text]
+    files = [(Path(log).name, Path(log).read_bytes()) for log in logs]
+    sources = [Log(0, dense_log())] + [Log(int(name), data) for name, data in files if data]
     records = pieces = 0
     while records < int(most):
-        data = mutated(chance.choice(texts), chance)
-        records += feed(kernel, data, chance)
+        log = mutated(chance.choice(sources), chance)
+        records += feed(kernel, log, chance)
+        data = bytes(log.data)
         encode(kernel, data, chance)
         known(kernel, data, chance)
         link(kernel, chance)
         put(kernel, data, chance)
         remote(kernel, data, chance)
         if pieces % RACE_EVERY == 0:
-            race(kernel, chance.choice(texts), chance)
+            race(kernel, chance.choice(sources), chance)
         pieces += 1
     print(f"{records} records of {pieces} pieces, seed {seed}")
 
