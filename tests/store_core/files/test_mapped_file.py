@@ -130,6 +130,15 @@ def test_the_first_flush_forces_the_directory(file, monkeypatch):
     assert forced == [str(Path(file.path).parent)]
 
 
+def test_writing_to_the_disk_begins_where_it_is_asked_to(file, monkeypatch):
+    begun = []
+    monkeypatch.setattr(module, "start_writeback", lambda *of: begun.append(of))
+    file.append(bytes(9000))
+    file.start_writeback(2000)
+    assert begun == [(file.descriptor(), 2000, 7000)]
+    assert file.flushed_position == 0
+
+
 def test_a_flush_that_failed_is_never_taken_for_done(file, monkeypatch):
     file.append(b"x")
 
