@@ -90,7 +90,7 @@ class Game:
             enter = self._open.enter_context
             # A client of 4.9.7 notices after half a minute that its pull will not be answered.
             self.java = enter(ClientNode(self._directory / "java", RELEASES[0], address))
-            self._producer = enter(Producer("producers", address))
+            self._producer = enter(Producer("producers", address, send_msg_timeout_ms=30_000))
             config = ClientConfig(address, heartbeat_broker_interval_ms=1000)
             self._payer = enter(TransactionProducer("payers", config, Answers()))
             self._admin = enter(Admin(address))
