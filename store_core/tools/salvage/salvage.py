@@ -72,8 +72,8 @@ if TYPE_CHECKING:
     Int64s = npt.NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
-_LOOK_AHEAD = 4
 _BATCH_ROWS, _BATCH_BYTES = 1 << 15, 16 << 20  # stay in a cache from one step to the next
+_LOOK_AHEAD = 4
 """Number of following records whose store times show whether that of a record is odd."""
 _REPORT_SUFFIX = ".salvage.json"
 _UNFINISHED_SUFFIX = ".salvage-part"
